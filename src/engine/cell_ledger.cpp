@@ -1,23 +1,24 @@
 #include "engine/cell_ledger.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/check.h"
 
 namespace caravan::engine {
 
 CellLedger::CellLedger(std::uint32_t sequences, std::uint32_t cells_total)
-    : total_(cells_total), held_(sequences), holders_(cells_total, 0), free_(cells_total) {
-  std::iota(free_.rbegin(), free_.rend(), 0U);  // low cells first
-}
+    : total_(cells_total), held_(sequences) {}
 
 void CellLedger::append(std::uint32_t sequence, std::uint32_t count) {
-  CHECK(count <= free_.size());
+  CHECK(count <= free());
   auto& cells = held_.at(sequence);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t cell = free_.back();
-    free_.pop_back();
+    if (released_.empty()) {
+      released_.push_back(static_cast<std::uint32_t>(holders_.size()));
+      holders_.push_back(0);
+    }
+    const std::uint32_t cell = released_.back();
+    released_.pop_back();
     holders_[cell] = 1;
     cells.push_back(cell);
   }
@@ -57,10 +58,24 @@ std::uint32_t CellLedger::unshared_from(std::uint32_t sequence) const {
   return static_cast<std::uint32_t>(first - cells.begin());
 }
 
+std::uint32_t CellLedger::distinct(std::span<const std::pair<std::uint32_t, std::uint32_t>> beginnings) const {
+  std::vector<bool> counted(holders_.size());
+  std::uint32_t count = 0;
+  for (const auto& [sequence, length] : beginnings) {
+    const auto& cells = held_.at(sequence);
+    for (std::size_t i = 0; i < std::min<std::size_t>(length, cells.size()); ++i) {
+      if (counted[cells[i]]) continue;
+      counted[cells[i]] = true;
+      ++count;
+    }
+  }
+  return count;
+}
+
 void CellLedger::release(std::uint32_t cell) {
   CHECK(holders_[cell] > 0);
   if (--holders_[cell] > 0) return;
-  free_.push_back(cell);
+  released_.push_back(cell);
   --used_;
 }
 

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace caravan::engine {
@@ -25,6 +27,8 @@ class CellLedger {
   [[nodiscard]] std::uint32_t length(std::uint32_t sequence) const;
   // The first position from which on no other sequence holds the cells of `sequence`; its length if all are shared.
   [[nodiscard]] std::uint32_t unshared_from(std::uint32_t sequence) const;
+  // Cells held by any of these beginnings (sequence, length), each counted once.
+  [[nodiscard]] std::uint32_t distinct(std::span<const std::pair<std::uint32_t, std::uint32_t>> beginnings) const;
   [[nodiscard]] std::uint32_t total() const { return total_; }
   [[nodiscard]] std::uint32_t used() const { return used_; }  // each shared cell once
   [[nodiscard]] std::uint32_t free() const { return total_ - used_; }
@@ -37,8 +41,8 @@ class CellLedger {
   std::uint32_t used_ = 0;
   std::uint32_t peak_ = 0;
   std::vector<std::vector<std::uint32_t>> held_;  // by sequence: its cells in order of position
-  std::vector<std::uint16_t> holders_;            // by cell
-  std::vector<std::uint32_t> free_;               // cells nobody holds
+  std::vector<std::uint16_t> holders_;            // by cell; grows with the highest number ever used
+  std::vector<std::uint32_t> released_;           // cells that were used and are not
 };
 
 }  // namespace caravan::engine

@@ -1,5 +1,10 @@
 // The engine: one thread owns the llama_context and runs Engine::step() over all sequences (continuous batching).
 //
+//   engine.cpp          the thread's loop, step(), and what other threads may call
+//   engine_admit.cpp    waiting choices onto sequences, each with the longest beginning that is in memory
+//   engine_decode.cpp   batch, room, decode, and what to do when that fails
+//   engine_emit.cpp     sample, text, stop, deliver; what becomes of a finished sequence
+//
 // Thread safety: submit, cancel and status may be called from any thread and never wait for a decode. Everything else
 // belongs to the thread that runs the engine.
 // Order of life: create -> start -> stop (finishes nothing: running requests fail with `unavailable`) -> destroy.
@@ -7,14 +12,26 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mailbox.h"
 #include "base/result.h"
+#include "engine/batch.h"
+#include "engine/compute_threads.h"
+#include "engine/fair_queue.h"
 #include "engine/request.h"
+#include "engine/residents.h"
 
 namespace prometheus {
 class Registry;
@@ -22,7 +39,14 @@ class Registry;
 
 namespace caravan::engine {
 
+class Embedder;
+class KvPool;
+class LlamaBatch;
 class Model;
+struct Choice;
+struct EngineMetrics;
+struct Job;
+struct Sequence;
 
 enum class KvLayout { automatic, unified, streams };
 enum class FlashAttention { automatic, on, off };
@@ -45,6 +69,8 @@ struct EngineOptions {
   std::uint32_t queue_max = 512;       // requests waiting, all tenants together
   bool tenant_isolation = false;       // share only between requests of one tenant
   Duration hang_timeout = std::chrono::seconds(60);  // one decode longer than this: unhealthy
+  // For tests: asked before each operation on libllama's memory ("decode", "share", "trim", "shift"); true makes it fail.
+  std::function<bool(std::string_view)> inject_fault;
 };
 
 enum class SequenceState { idle, waiting_for_prefix, prefilling, decoding, resident };
@@ -98,30 +124,126 @@ struct DeviceMemory {
 
 class Engine {
  public:
-  // `model` must outlive the engine. Fails with one clear line when the options do not fit the model or the machine.
-  static Result<std::unique_ptr<Engine>> create(const Model& model, const EngineOptions& options,
+  // `model` and `registry` must outlive the engine. Fails with one clear line when the options do not fit the model or
+  // the machine.
+  static Result<std::unique_ptr<Engine>> create(const Model& model, EngineOptions options,
                                                 prometheus::Registry& registry);
-  virtual ~Engine() = default;
+  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  virtual void start() = 0;
-  virtual void stop() = 0;
+  void start();
+  void stop();
 
   // Errors: invalid_argument (empty or too long prompt, bad sampling or grammar), exhausted (queue full), unavailable
   // (stopped). On an error the listener is never called.
-  virtual Status submit(Request request, Listener listener) = 0;
+  Status submit(Request request, Listener listener);
   // Frees what the request holds within one step. Unknown or finished ids are ignored.
-  virtual void cancel(const std::string& id) = 0;
+  void cancel(const std::string& id);
 
-  [[nodiscard]] virtual std::shared_ptr<const EngineStatus> status() const = 0;
-  [[nodiscard]] virtual std::vector<DeviceMemory> memory() const = 0;
+  [[nodiscard]] std::shared_ptr<const EngineStatus> status() const { return status_.load(); }
+  [[nodiscard]] std::vector<DeviceMemory> memory() const;
   // The time the decode that is running now has taken; zero between decodes. More than hang_timeout means unhealthy.
-  [[nodiscard]] virtual Duration decode_age() const = 0;
-  [[nodiscard]] virtual const EngineOptions& options() const = 0;  // with every default resolved
+  [[nodiscard]] Duration decode_age() const;
+  [[nodiscard]] const EngineOptions& options() const { return options_; }  // with every default resolved
 
- protected:
-  Engine() = default;
+  // One round over everything there is to do; false when there was nothing. For the engine thread, and for tests that
+  // drive an engine they have not started.
+  bool step();
+
+ private:
+  // The longest beginning of some tokens that is in memory, or will be once its owner has decoded it.
+  struct Match {
+    std::uint32_t sequence = 0;
+    std::uint32_t length = 0;   // 0: nothing to share
+    bool ready = true;          // false: `sequence` has yet to decode it
+    std::uint32_t common = 0;   // the longest common beginning with anything known, shareable or not
+    std::uint32_t closest = 0;  // the sequence that has it
+    bool whole = false;         // all that `closest` holds begins the prompt
+  };
+  struct Cancel {
+    std::string id;
+  };
+  struct Stop {};
+  struct Submission {
+    std::shared_ptr<Job> job;
+    std::vector<std::unique_ptr<Choice>> choices;
+  };
+  using Command = std::variant<Submission, Cancel, Stop>;
+
+  Engine(const Model& model, EngineOptions options, std::unique_ptr<KvPool> pool, prometheus::Registry& registry);
+  void run();
+
+  // engine.cpp
+  void receive();
+  void receive_submission(Submission submission);
+  void receive_cancel(const std::string& id);
+  bool embed();
+  void deliver(const std::shared_ptr<Job>& job, Event event);
+  void end(const std::shared_ptr<Job>& job, Event last);
+  void flush();
+  void publish();
+  void fail_all(const Error& error);
+
+  // engine_admit.cpp
+  void admit();
+  void branch();
+  [[nodiscard]] Match find_match(const Choice& choice) const;
+  [[nodiscard]] bool fits(const Choice& choice, const Match& match) const;
+  std::optional<std::uint32_t> sequence_for(const Match& match);
+  void place(std::unique_ptr<Choice> choice, const Match& match, std::uint32_t id);
+  void take_prefix(Sequence& sequence, std::uint32_t source, std::uint32_t length);
+  void open_account(Sequence& sequence, const Match& match);
+  [[nodiscard]] std::uint32_t quoted_tokens(const Sequence& sequence) const;
+
+  // engine_decode.cpp
+  std::vector<BatchPart> plan();
+  [[nodiscard]] std::vector<BatchCandidate> candidates() const;
+  bool evict(EvictFor why, std::optional<std::uint32_t> except = std::nullopt);
+  bool preempt_youngest();
+  bool decode(const std::vector<BatchPart>& parts);
+  void recover(const std::vector<BatchPart>& parts, int answer);
+  void restart(Sequence& sequence);
+
+  // engine_emit.cpp
+  void emit(const std::vector<BatchPart>& parts);
+  void emit_token(Sequence& sequence, const float* logits);
+  bool continue_at_context_end(Sequence& sequence);
+  void finish(Sequence& sequence, FinishReason reason, std::optional<std::string> stop);
+  void retire(Sequence& sequence);
+
+  [[nodiscard]] std::vector<Sequence*> running();
+  [[nodiscard]] std::uint32_t running_count() const;
+
+  const Model& model_;
+  EngineOptions options_;
+  std::unique_ptr<KvPool> pool_;  // none for a model that only gives embeddings
+  std::unique_ptr<EngineMetrics> metrics_;
+  std::uint32_t context_tokens_ = 0;
+
+  // Shared with other threads.
+  Mailbox<Command> mailbox_;
+  std::atomic<std::uint32_t> waiting_count_{0};  // submitted and not yet admitted
+  std::atomic<bool> stopped_{false};
+  std::atomic<std::int64_t> decode_started_{0};  // clock ticks; 0 between decodes
+  std::atomic<std::shared_ptr<const EngineStatus>> status_;
+
+  // The engine thread's own.
+  std::unordered_map<std::string, std::shared_ptr<Job>> jobs_;
+  FairQueue<std::unique_ptr<Choice>> waiting_;
+  std::vector<Sequence> sequences_;
+  std::deque<std::shared_ptr<Job>> embeddings_;  // the first is being evaluated
+  std::unique_ptr<Embedder> embedder_;
+  bool embedding_begun_ = false;
+  std::unique_ptr<LlamaBatch> batch_;
+  ComputeThreads compute_threads_;
+  double prefill_rate_ = 0;       // tokens a second, smoothed
+  std::uint64_t tick_ = 0;        // tokens decoded so far: the clock of the eviction policy
+  std::uint64_t admissions_ = 0;
+  std::vector<std::pair<std::shared_ptr<Job>, Event>> outgoing_;
+  EngineStatus totals_;           // counters kept as they go
+  TimePoint published_{};
+  std::thread thread_;
 };
 
 }  // namespace caravan::engine

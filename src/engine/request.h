@@ -88,11 +88,15 @@ struct ChoiceEnd {
 // Why no more of the prompt was found in the cache.
 enum class MissReason {
   none,         // all but the one token that must be evaluated was cached
+  fresh,        // all that is known of the prompt's beginning was cached; what follows is new
   cold,         // nothing with this beginning is known
   diverged,     // the closest known prompt differs from token `at` on
   disabled,     // the request or the server switched the cache off
   unsupported,  // this model's state cannot be cut there (recurrent, or outside a sliding window)
 };
+
+// The name in the account and in metric labels.
+const char* name_of(MissReason reason);
 
 // Where a request's tokens came from; goes to the client as `caravan` and into the metrics.
 struct Account {

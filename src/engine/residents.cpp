@@ -5,10 +5,12 @@
 namespace caravan::engine {
 namespace {
 
-constexpr std::uint32_t uses_counted_max = 4;  // beyond this a unit is not protected any longer
+constexpr std::uint32_t uses_counted_max = 4;    // beyond this a unit is not protected any longer
+constexpr std::uint64_t id_credit_per_token = 4;  // an id stays taken while about so many times its tokens go by
 
+// A side request may be worth less than one turnover ago; values start there.
 std::uint64_t value_of(std::uint64_t last_used, std::uint32_t uses, std::uint32_t cells_total) {
-  return last_used + std::uint64_t{std::min(uses, uses_counted_max)} * cells_total;
+  return last_used + std::uint64_t{std::min(uses, uses_counted_max) + 1} * cells_total;
 }
 
 struct Unit {
@@ -19,6 +21,7 @@ struct Unit {
 // The last unit of a resident: what lies behind its last fork.
 Unit last_unit(const ResidentView& resident, std::uint32_t cells_total) {
   Unit unit{.begin = 0, .value = value_of(resident.last_used, resident.uses, cells_total)};
+  if (resident.quotes && resident.uses == 0) unit.value -= cells_total;
   if (!resident.can_trim) return unit;
   const Fork* last = nullptr;
   for (const Fork& fork : resident.forks) {
@@ -51,6 +54,7 @@ std::optional<Eviction> choose_eviction(std::span<const ResidentView> residents,
     const bool frees = resident.unshared_from < resident.length;
     Unit unit = last_unit(resident, cells_total);
     if (why == EvictFor::sequence_id || !frees) unit.begin = 0;
+    if (why == EvictFor::sequence_id) unit.value += id_credit_per_token * (resident.length - resident.unshared_from);
     // For cells, what frees some goes before what frees none; for an id it is the other way round.
     const bool wanted = frees == (why == EvictFor::cells);
     const bool better = !chosen || (wanted && !chosen_frees) || (wanted == chosen_frees && unit.value < least);

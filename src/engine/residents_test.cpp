@@ -59,6 +59,19 @@ TEST(Residents, AOneTimeVisitorDoesNotPushOutAConversation) {
   EXPECT_EQ(choose_eviction(later, cells, EvictFor::cells)->sequence, 0U);
 }
 
+TEST(Residents, ASideRequestGoesBeforeTheChatItQuotes) {
+  const ResidentView residents[] = {{.sequence = 0, .length = 400, .last_used = 100},
+                                    {.sequence = 1, .length = 430, .last_used = 700, .quotes = true}};
+  EXPECT_EQ(choose_eviction(residents, cells, EvictFor::cells)->sequence, 1U);
+}
+
+TEST(Residents, ForAnIdTheShortGoBeforeTheLong) {
+  const ResidentView residents[] = {{.sequence = 0, .length = 512, .last_used = 100},
+                                    {.sequence = 1, .length = 20, .last_used = 900}};
+  EXPECT_EQ(choose_eviction(residents, cells, EvictFor::sequence_id)->sequence, 1U);
+  EXPECT_EQ(choose_eviction(residents, cells, EvictFor::cells)->sequence, 0U);
+}
+
 TEST(Residents, StateThatCannotBeCutGoesWhole) {
   std::vector<Fork> forks;
   note_fork(forks, 60, 80);

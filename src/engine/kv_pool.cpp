@@ -1,0 +1,257 @@
+#include "engine/kv_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <ggml.h>
+#include <llama.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/backends.h"
+#include "engine/model.h"
+
+namespace caravan::engine {
+namespace {
+
+constexpr std::array kv_types = {GGML_TYPE_F32,  GGML_TYPE_F16,  GGML_TYPE_BF16, GGML_TYPE_Q8_0,  GGML_TYPE_Q5_1,
+                                 GGML_TYPE_Q5_0, GGML_TYPE_Q4_1, GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL};
+
+Result<ggml_type> parse_kv_type(const std::string& name, const char* flag) {
+  std::string known;
+  for (const ggml_type type : kv_types) {
+    if (name == ggml_type_name(type)) return type;
+    known += known.empty() ? "" : ", ";
+    known += ggml_type_name(type);
+  }
+  return fail(ErrorCode::invalid_argument, "{} {}: no such KV type; one of {}", flag, name, known);
+}
+
+// In a unified pool finished sequences stay resident under ids of their own, which cost a row of logits each. Recurrent
+// states and streams are memory for each id, so there are no more than states worth keeping.
+constexpr std::uint32_t sequences_max = 256;  // libllama's own limit
+std::uint32_t unified_sequences(std::uint32_t parallel) { return std::min(2 * parallel + 64, sequences_max); }
+constexpr std::uint32_t parallel_default = 16;
+constexpr std::uint32_t streams_default = 4;
+constexpr std::uint32_t cells_default_max = 32768;
+
+struct Shape {
+  bool unified;
+  std::uint32_t sequences;
+};
+
+llama_context* make_context(const Model& model, const EngineOptions& options, ggml_type type_k, ggml_type type_v,
+                            Shape shape) {
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = options.kv_cells;
+  params.n_batch = options.batch_tokens;
+  params.n_ubatch = options.ubatch_tokens;
+  params.n_seq_max = shape.sequences;
+  params.n_outputs_max = shape.sequences;  // only a sequence's last token has logits
+  params.n_threads = static_cast<std::int32_t>(options.threads);
+  params.n_threads_batch = static_cast<std::int32_t>(options.threads_batch);
+  params.type_k = type_k;
+  params.type_v = type_v;
+  params.kv_unified = shape.unified;
+  // A full-size window cache can be cut and shared anywhere; a windowed one only where its window still is. In a unified
+  // pool sharing is what the pool is for, and a windowed cache would fill up with shared cells that nobody can reuse.
+  params.swa_full = shape.unified && options.kv_cache;
+  params.flash_attn_type = options.flash_attention == FlashAttention::on    ? LLAMA_FLASH_ATTN_TYPE_ENABLED
+                           : options.flash_attention == FlashAttention::off ? LLAMA_FLASH_ATTN_TYPE_DISABLED
+                                                                            : LLAMA_FLASH_ATTN_TYPE_AUTO;
+  params.no_perf = true;
+  return llama_init_from_model(model.handle(), params);
+}
+
+// Whether a unified pool of this model really shares: libllama accepts the parameter for some models whose memory then
+// refuses (or aborts) later; those are known by name.
+std::string unified_obstacle(const ModelInfo& info) {
+  if (info.recurrent) return "a recurrent model has one state a sequence, no pool of cells";
+  return {};
+}
+
+}  // namespace
+
+KvPool::KvPool(llama_context* context, const Model& model, const EngineOptions& options, bool unified, Cut cut,
+               std::uint32_t sequences, std::uint32_t cells_total, std::uint32_t context_tokens)
+    : context_(context),
+      model_(model),
+      unified_(unified),
+      cut_(cut),
+      window_(model.info().sliding_window),
+      key_quantised_(options.type_k != "f16" && options.type_k != "f32" && options.type_k != "bf16"),
+      sequences_(sequences),
+      context_tokens_(context_tokens),
+      inject_fault_(options.inject_fault),
+      ledger_(sequences, cells_total) {}
+
+KvPool::~KvPool() { llama_free(context_); }
+
+Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions& options) {
+  const ModelInfo& info = model.info();
+  const auto type_k = parse_kv_type(options.type_k, "--cache-type-k");
+  if (!type_k) return std::unexpected(type_k.error());
+  const auto type_v = parse_kv_type(options.type_v, "--cache-type-v");
+  if (!type_v) return std::unexpected(type_v.error());
+  if (ggml_is_quantized(*type_v) && options.flash_attention == FlashAttention::off) {
+    return fail(ErrorCode::invalid_argument,
+                "--cache-type-v {} needs flash attention; use --flash-attn auto, or --cache-type-v f16", options.type_v);
+  }
+  if (options.kv_cells == 0) options.kv_cells = std::min(std::max(info.context_train, 512U), cells_default_max);
+  options.ubatch_tokens = std::min(options.ubatch_tokens, options.batch_tokens);
+
+  const std::string obstacle = unified_obstacle(info);
+  if (options.layout == KvLayout::unified && !obstacle.empty()) {
+    log::warn("--kv-layout unified: {}; using streams", obstacle);
+  }
+  const bool want_unified =
+      obstacle.empty() && (options.layout == KvLayout::unified || (options.layout == KvLayout::automatic && options.kv_cache));
+  std::string note = options.layout == KvLayout::streams ? "" : obstacle;
+
+  const auto shape_for = [&](bool unified) {
+    if (options.parallel == 0) {
+      options.parallel = unified || info.recurrent ? parallel_default : streams_default;
+    }
+    options.parallel = std::clamp(options.parallel, 1U, (sequences_max - 64) / 2);
+    const bool has_state = info.recurrent || info.hybrid;
+    const std::uint32_t kept = options.kv_cache ? options.parallel : 0;  // states of finished sequences
+    return Shape{unified, has_state ? options.parallel + kept : unified ? unified_sequences(options.parallel) : options.parallel};
+  };
+
+  const ComplaintRecorder complaints;
+  const std::uint32_t parallel_wanted = options.parallel;
+  Shape shape = shape_for(want_unified);
+  llama_context* context = make_context(model, options, *type_k, *type_v, shape);
+  if (context == nullptr && shape.unified) {
+    note = complaints.first().empty() ? "the model refuses a unified pool" : complaints.first();
+    options.parallel = parallel_wanted;
+    shape = shape_for(false);
+    context = make_context(model, options, *type_k, *type_v, shape);
+    if (context != nullptr) log::warn("a unified KV pool is not possible ({}); using streams", note);
+  }
+  if (context == nullptr) {
+    return fail(ErrorCode::unsupported,
+                "no context of {} cells (K {}, V {}) can be made for {}: {}; try a smaller --kvsize or other KV types",
+                options.kv_cells, options.type_k, options.type_v, info.name,
+                complaints.first().empty() ? "out of memory" : complaints.first());
+  }
+  options.layout = shape.unified ? KvLayout::unified : KvLayout::streams;
+  options.kv_cells = llama_n_ctx(context);
+
+  const Cut cut = info.recurrent || info.hybrid                  ? Cut::at_end
+                  : info.sliding_window > 0 && !(shape.unified && options.kv_cache) ? Cut::window
+                                                                 : Cut::anywhere;
+  std::uint32_t context_tokens = llama_n_ctx_seq(context);
+  if (info.recurrent) context_tokens = options.kv_cells;
+  if (info.context_train > 0) context_tokens = std::min(context_tokens, info.context_train);
+  // A recurrent sequence costs one state however long it is; its tokens are booked all the same.
+  const std::uint32_t cells_total = info.recurrent ? options.kv_cells * shape.sequences : options.kv_cells;
+  std::unique_ptr<KvPool> pool(
+      new KvPool(context, model, options, shape.unified, cut, shape.sequences, cells_total, context_tokens));
+  pool->layout_note_ = std::move(note);
+  return pool;
+}
+
+std::string KvPool::shift_obstacle() const {
+  std::array<char, 16> value{};
+  const std::string rank_key = model_.info().architecture + ".attention.kv_lora_rank";
+  if (cut_ == Cut::at_end) return "recurrent state cannot be shifted";
+  if (window_ > 0) return "K-shift is unsafe with a sliding window";
+  if (llama_model_meta_val_str(model_.handle(), rank_key.c_str(), value.data(), value.size()) > 0) {
+    return "K-shift is unsafe with latent attention (MLA)";
+  }
+  const llama_rope_type rope = llama_model_rope_type(model_.handle());
+  if (rope == LLAMA_ROPE_TYPE_MROPE || rope == LLAMA_ROPE_TYPE_VISION || rope == LLAMA_ROPE_TYPE_IMROPE) {
+    return "K-shift is not possible with M-RoPE";
+  }
+  if (key_quantised_) return "K-shift is not offered for a quantised K cache";
+  if (!llama_memory_can_shift(llama_get_memory(context_))) return "libllama cannot shift this model's memory";
+  return {};
+}
+
+std::uint32_t KvPool::shareable(std::uint32_t source, std::uint32_t wanted) const {
+  const std::uint32_t held = length(source);
+  wanted = std::min(wanted, held);
+  if (wanted == held || cut_ == Cut::anywhere) return wanted;
+  if (cut_ == Cut::at_end) return 0;
+  const llama_pos first = llama_memory_seq_pos_min(llama_get_memory(context_), static_cast<llama_seq_id>(source));
+  const std::uint32_t needed_from = wanted > window_ ? wanted - window_ : 0;
+  return first >= 0 && static_cast<std::uint32_t>(first) <= needed_from ? wanted : 0;
+}
+
+bool KvPool::share(std::uint32_t source, std::uint32_t target, std::uint32_t length) {
+  CHECK(source != target && ledger_.length(target) == 0 && length > 0 && length <= ledger_.length(source));
+  llama_memory_t memory = llama_get_memory(context_);
+  const auto from = static_cast<llama_seq_id>(source);
+  const auto to = static_cast<llama_seq_id>(target);
+  const auto end = static_cast<llama_pos>(length);
+  if (unified_ && cut_ == Cut::anywhere) {
+    llama_memory_seq_cp(memory, from, to, 0, end);
+  } else {  // between streams only whole sequences can be copied
+    llama_memory_seq_cp(memory, from, to, -1, -1);
+    if (length < ledger_.length(source) && !llama_memory_seq_rm(memory, to, end, -1)) {
+      clear(target);
+      return false;
+    }
+  }
+  if (fault("share") || llama_memory_seq_pos_max(memory, to) != end - 1) {
+    clear(target);
+    return false;
+  }
+  if (unified_) {
+    ledger_.share(source, target, length);
+  } else {
+    ledger_.append(target, length);
+  }
+  return true;
+}
+
+bool KvPool::trim(std::uint32_t sequence, std::uint32_t length) {
+  if (length >= ledger_.length(sequence)) return true;
+  if (length == 0) {
+    clear(sequence);
+    return true;
+  }
+  if (fault("trim") || shareable(sequence, length) != length ||
+      !llama_memory_seq_rm(llama_get_memory(context_), static_cast<llama_seq_id>(sequence),
+                           static_cast<llama_pos>(length), -1)) {
+    clear(sequence);
+    return false;
+  }
+  ledger_.trim(sequence, length);
+  return true;
+}
+
+void KvPool::clear(std::uint32_t sequence) {
+  llama_memory_seq_rm(llama_get_memory(context_), static_cast<llama_seq_id>(sequence), -1, -1);
+  ledger_.trim(sequence, 0);
+}
+
+bool KvPool::shift(std::uint32_t sequence, std::uint32_t keep, std::uint32_t discard) {
+  const std::uint32_t held = ledger_.length(sequence);
+  if (keep + discard > held || ledger_.unshared_from(sequence) > keep || !shift_obstacle().empty()) return false;
+  llama_memory_t memory = llama_get_memory(context_);
+  const auto id = static_cast<llama_seq_id>(sequence);
+  const auto begin = static_cast<llama_pos>(keep);
+  const auto end = static_cast<llama_pos>(keep + discard);
+  if (fault("shift") || !llama_memory_seq_rm(memory, id, begin, end)) return false;
+  llama_memory_seq_add(memory, id, end, -1, begin - end);
+  ledger_.erase(sequence, keep, keep + discard);
+  return true;
+}
+
+bool KvPool::decoded(std::uint32_t sequence, std::uint32_t count) {
+  ledger_.append(sequence, count);
+  return reconcile(sequence);
+}
+
+bool KvPool::reconcile(std::uint32_t sequence) {
+  const llama_pos last = llama_memory_seq_pos_max(llama_get_memory(context_), static_cast<llama_seq_id>(sequence));
+  if (last + 1 == static_cast<llama_pos>(ledger_.length(sequence))) return true;
+  clear(sequence);
+  return false;
+}
+
+}  // namespace caravan::engine

@@ -1,0 +1,44 @@
+// From token bytes to text that may be sent: whole UTF-8 characters, and nothing that could still become a stop string.
+//
+// Pure; one for each choice. Bytes that are no UTF-8 become U+FFFD, one for each maximal subpart (as browsers decode).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace caravan::engine {
+
+class TextStream {
+ public:
+  struct Output {
+    std::string text;                 // valid UTF-8; final
+    std::optional<std::string> stop;  // set: this stop string matched right behind `text`; push nothing more
+  };
+
+  // Empty stop strings are ignored.
+  explicit TextStream(std::vector<std::string> stops);
+
+  Output push(std::string_view bytes);
+  // What was held back in case it became a character or a stop string.
+  Output finish();
+
+ private:
+  Output release(bool all);
+
+  std::vector<std::string> stops_;
+  std::string held_;  // bytes not yet sent
+};
+
+// The length of a well-formed UTF-8 character at the front of `bytes`; 0 if there is none. `incomplete` tells whether more
+// bytes could make it one; `bad` how many bytes the maximal ill-formed subpart has otherwise.
+struct Utf8Step {
+  std::size_t length = 0;
+  bool incomplete = false;
+  std::size_t bad = 0;
+};
+Utf8Step utf8_step(std::string_view bytes);
+[[nodiscard]] bool utf8_valid(std::string_view bytes);
+
+}  // namespace caravan::engine
