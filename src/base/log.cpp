@@ -28,6 +28,13 @@ spdlog::logger& logger() {
 }  // namespace
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+void set_plain() {
+  for (const auto& sink : logger().sinks()) {
+    if (auto* colored = dynamic_cast<spdlog::sinks::stderr_color_sink_mt*>(sink.get())) {
+      colored->set_color_mode(spdlog::color_mode::never);
+    }
+  }
+}
 bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 void write(Level level, std::string_view line) { logger().log(to_spdlog(level), line); }
 

@@ -13,6 +13,8 @@ enum class Level { debug, info, warn, error };
 
 // Lines below `level` are dropped; the default is info.
 void set_level(Level level);
+// No colours, even on a terminal.
+void set_plain();
 bool enabled(Level level);
 void write(Level level, std::string_view line);
 
