@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "cli/bench/bench.h"
 #include "cli/serve.h"
 
 namespace caravan::cli {
@@ -72,6 +73,7 @@ int help(std::span<const std::string> arguments) {
 
 constexpr std::array all_commands{
     Command{"serve", "serve a model over the OpenAI API", run_serve, serve_help},
+    Command{"bench", "put load on any OpenAI-compatible server", run_bench, bench_help},
 };
 
 }  // namespace

@@ -10,9 +10,7 @@ namespace {
 constexpr std::size_t line_width = 100;
 
 std::string flag_text(const Option& option) {
-  if (option.binding.value_name.empty()) {
-    return option.flag_only ? "--" + option.name : "--[no-]" + option.name;
-  }
+  if (option.is_switch()) return (option.has_off_form() ? "--[no-]" : "--") + option.name;
   return "--" + option.name + " " + option.binding.value_name;
 }
 
@@ -26,7 +24,7 @@ std::string short_aliases(const Option& option) {
 
 std::string default_note(const Option& option) {
   const auto& text = option.binding.default_text;
-  return text.empty() || (option.flag_only && text == "off") ? "" : " [" + text + "]";
+  return text.empty() || (option.is_switch() && !option.has_off_form()) ? "" : " [" + text + "]";
 }
 
 // Words of `text` in lines of at most line_width columns, each begun by `indent` spaces.

@@ -52,8 +52,8 @@ Result<OptionTable::CommandLine> OptionTable::read_flags(std::span<const std::st
   for (const auto& group : groups_) {
     for (const auto& option : group.options) {
       CLI::Option* flag = nullptr;
-      if (option.binding.value_name.empty()) {
-        flag = app.add_flag("--" + option.name + (option.flag_only ? "" : ",!--no-" + option.name));
+      if (option.is_switch()) {
+        flag = app.add_flag("--" + option.name + (option.has_off_form() ? ",!--no-" + option.name : ""));
       } else {
         flag = app.add_option("--" + option.name);
         flag->expected(1);
@@ -105,7 +105,7 @@ Error OptionTable::unknown_flag(const std::string& flag) const {
     for (const auto& option : group.options) {
       if (option.hidden) continue;
       candidates.push_back("--" + option.name);
-      if (option.binding.value_name.empty()) candidates.push_back("--no-" + option.name);
+      if (option.has_off_form()) candidates.push_back("--no-" + option.name);
       candidates.insert(candidates.end(), option.aliases.begin(), option.aliases.end());
     }
   }
@@ -187,7 +187,7 @@ Status OptionTable::apply(const Option& option, const Given& given) const {
   for (const auto& value : given.values) {
     if (const Status status = option.binding.set(value); !status) {
       // A switch that was given as a flag has no value that anybody typed.
-      const bool bare = option.binding.value_name.empty() && given.source.starts_with("--") && value == "true";
+      const bool bare = option.is_switch() && given.source.starts_with("--") && value == "true";
       const std::string shown = option.binding.secret ? " (not shown)"
                                 : bare                ? ""
                                 : value.empty()       ? " \"\""

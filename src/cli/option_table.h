@@ -40,6 +40,10 @@ struct Option {
   std::string details;     // sentences for --help and the docs; may be empty
   bool flag_only = false;  // neither in the environment nor in the file
   bool hidden = false;     // not in help or docs: names that are known in order to be refused well
+
+  [[nodiscard]] bool is_switch() const { return binding.value_name.empty(); }
+  // A switch that is off anyway, and that nothing else can turn on, needs no --no-name.
+  [[nodiscard]] bool has_off_form() const { return is_switch() && !(flag_only && binding.default_text == "off"); }
 };
 
 // What is typed after the flags, in this order.
