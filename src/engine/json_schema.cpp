@@ -116,7 +116,7 @@ class Converter {
   Result<std::string> convert() {
     const std::string body = visit(root_, "#", 0);
     if (error_) return std::unexpected(*error_);
-    rules_["root"] = "ws " + group(body) + " ws";
+    rules_["root"] = group(body);
     std::string grammar;
     std::set<std::string, std::less<>> used;
     for (const auto& [name, text] : rules_) grammar += fmt::format("{} ::= {}\n", name, text);
