@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -12,6 +14,7 @@
 #include "base/log.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "engine/chat_template.h"
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "http/server.h"
@@ -60,6 +63,26 @@ Result<std::unique_ptr<engine::Model>> load_model(engine::ModelOptions options, 
   return engine::Model::load(options);
 }
 
+// The text of a template, where the option names a file.
+Result<std::string> chat_template_text(const std::string& chosen) {
+  if (!chosen.starts_with('@')) return chosen;
+  std::ifstream file(chosen.substr(1), std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file || text.empty()) {
+    return fail(ErrorCode::io, "--chat-template {}: the file cannot be read or is empty", chosen);
+  }
+  return text;
+}
+
+// Models that only give embeddings have none.
+Result<std::unique_ptr<engine::ChatTemplate>> make_chat_template(const engine::Model& model,
+                                                                 const std::string& chosen) {
+  if (!model.info().decoder) return nullptr;
+  const auto text = chat_template_text(chosen);
+  if (!text) return std::unexpected(text.error());
+  return engine::ChatTemplate::create(model, *text);
+}
+
 int serve(ServeOptions options) {
   prometheus::Registry registry;
   options.server.handle_signals = true;
@@ -70,10 +93,12 @@ int serve(ServeOptions options) {
 
   const auto model = load_model(options.model, **server);
   if (!model) return failure(model.error());
+  const auto chat_template = make_chat_template(**model, options.chat_template);
+  if (!chat_template) return failure(chat_template.error());
   const auto engine = engine::Engine::create(**model, options.engine, registry);
   if (!engine) return failure(engine.error());
   (*engine)->start();
-  (*server)->set_model(**model, nullptr, **engine);
+  (*server)->set_model(**model, chat_template->get(), **engine);
   network.loading_over();
   fmt::print("caravan: serving {} on {}\n", (*model)->info().name, (*server)->url());
   std::fflush(stdout);
