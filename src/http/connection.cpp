@@ -23,9 +23,12 @@ namespace {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
+using namespace asio::experimental::awaitable_operators;
 
 constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kPipelinedBytesMax = std::size_t{64} << 10;
+// Of the kernel, for one connection: what a client that does not read can make it hold.
+constexpr int kSendBufferBytes = 256 << 10;
 constexpr auto kLingerTime = std::chrono::seconds(2);
 
 bool is_loopback(const asio::ip::tcp::socket& socket) {
@@ -44,6 +47,7 @@ Connection::Connection(asio::ip::tcp::socket socket, ServerState& state)
     : state_(state), peer_loopback_(is_loopback(socket)) {
   boost::system::error_code ignored;
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
   socket_ = std::make_unique<Socket>(std::move(socket));
   state_.metrics.connections().Increment();
 }
@@ -72,43 +76,51 @@ void Connection::abort() {
 
 asio::awaitable<void> Connection::answer() {
   ++state_.conversations;
-  bool failed = false;
-  try {
-    co_await run_handler();
-  } catch (const std::exception& exception) {
-    log::error("{} failed: {}", route_->path, exception.what());
-    failed = true;
-  }
+  failed_ = false;
+  co_await run_handler();
   --state_.conversations;
-  if (failed && !answered_ && !stream_begun_)
+  if (stream_begun_) state_.metrics.streams().Decrement();
+  if (failed_ && !answered_ && !stream_begun_)
     co_await send(error_response(simple_error(500, "this request failed inside the server; its log says why")));
-  else if (failed)
+  else if (failed_)
     abort();
 }
 
 asio::awaitable<void> Connection::run_handler() {
-  using namespace asio::experimental::awaitable_operators;
-  if (const auto* quick = std::get_if<Quick>(&route_->handler)) {
-    co_await send(quick->answer(request_, state_));
-  } else if (const auto* work = std::get_if<Work>(&route_->handler)) {
-    auto task = [this, work, serving = *state_.serving] {
-      try {
-        return work->answer(request_, serving, state_);
-      } catch (const std::exception& exception) {
-        log::error("{} failed: {}", route_->path, exception.what());
-        return error_response(simple_error(500, "this request failed inside the server; its log says why"));
-      }
-    };
-    HttpResponse response = co_await state_.workers.run(std::move(task));
-    co_await send(std::move(response));
-  } else if (const auto* conversation = std::get_if<Conversation>(&route_->handler)) {
-    auto both = conversation->answer(*this) || watch_client();
+  if (std::holds_alternative<Conversation>(route_->handler)) {
+    auto both = converse() || watch_client();
     const auto first = co_await std::move(both);
-    if (first.index() == 1) {
-      state_.metrics.clients_gone().Increment();
-      state_.metrics.answered(route_->path, 499);
-      abort();
+    if (first.index() == 0) co_return;
+    state_.metrics.clients_gone().Increment();
+    if (!stream_begun_) state_.metrics.answered(route_->path, 499);
+    abort();
+    co_return;
+  }
+  try {
+    if (const auto* quick = std::get_if<Quick>(&route_->handler)) {
+      co_await send(quick->answer(request_, state_));
+    } else if (const auto* work = std::get_if<Work>(&route_->handler)) {
+      auto task = [this, work, serving = *state_.serving] { return work->answer(request_, serving, state_); };
+      HttpResponse response = co_await state_.workers.run(std::move(task));
+      co_await send(std::move(response));
     }
+  } catch (const std::exception& exception) {
+    log::error("{} failed: {}", route_->path, exception.what());
+    failed_ = true;
+  }
+}
+
+// Ends without an exception whatever the handler does, so that the watch beside it ends too.
+asio::awaitable<void> Connection::converse() {
+  try {
+    co_await std::get<Conversation>(route_->handler).answer(*this);
+  } catch (const boost::system::system_error& error) {
+    if (error.code() == asio::error::operation_aborted) co_return;  // the client has gone
+    log::error("{} failed: {}", route_->path, error.what());
+    failed_ = true;
+  } catch (const std::exception& exception) {
+    log::error("{} failed: {}", route_->path, exception.what());
+    failed_ = true;
   }
 }
 

@@ -41,6 +41,7 @@ class Connection {
   // or took nothing for write_timeout) closes the connection and returns false.
   boost::asio::awaitable<bool> write_events(std::string text);  // begins the response when it has not begun
   boost::asio::awaitable<void> end_events();
+  void close_after_response() { keep_alive_ = false; }
   [[nodiscard]] bool stream_begun() const { return stream_begun_; }
 
  private:
@@ -55,6 +56,7 @@ class Connection {
   ApiResult<const Route*> find_route();
   boost::asio::awaitable<void> answer();
   boost::asio::awaitable<void> run_handler();
+  boost::asio::awaitable<void> converse();
   boost::asio::awaitable<void> watch_client();
   boost::asio::awaitable<bool> write(std::string text);
   boost::asio::awaitable<void> linger();
@@ -71,6 +73,7 @@ class Connection {
   bool peer_loopback_ = false;
   bool stream_begun_ = false;
   bool answered_ = false;
+  bool failed_ = false;  // the handler threw
 };
 
 }  // namespace caravan::http

@@ -2,15 +2,36 @@
 
 #include <array>
 
+#include "http/admin.h"
+#include "http/completions.h"
+#include "http/embeddings.h"
 #include "http/health.h"
 #include "http/home.h"
+#include "http/metrics.h"
+#include "http/models.h"
+#include "http/status.h"
+#include "http/tokenization.h"
 
 namespace caravan::http {
 namespace {
 
 constexpr std::array kRoutes = {
     Route{Method::get, "/", Access::open, Quick{answer_home}},
+    Route{Method::post, "/v1/chat/completions", Access::key, Conversation{answer_chat}},
+    Route{Method::post, "/v1/completions", Access::key, Conversation{answer_completion}},
+    Route{Method::post, "/v1/embeddings", Access::key, Conversation{answer_embeddings}},
+    Route{Method::get, "/v1/models", Access::key, Work{answer_models}},
+    Route{Method::get, "/v1/models/", Access::key, Work{answer_model}},
     Route{Method::get, "/health", Access::open, Quick{answer_health}},
+    Route{Method::get, "/metrics", Access::open, Quick{answer_metrics}},
+    Route{Method::get, "/props", Access::key, Work{answer_props}},
+    Route{Method::get, "/slots", Access::key, Work{answer_slots}},
+    Route{Method::post, "/tokenize", Access::key, Work{answer_tokenize}},
+    Route{Method::post, "/detokenize", Access::key, Work{answer_detokenize}},
+    Route{Method::post, "/apply-template", Access::key, Work{answer_apply_template}},
+    Route{Method::get, "/caravan/v1/cache", Access::admin, Work{answer_cache}},
+    Route{Method::get, "/caravan/v1/sessions", Access::admin, Work{answer_sessions}},
+    Route{Method::get, "/caravan/v1/cluster", Access::admin, Quick{answer_cluster}},
 };
 
 bool fits(std::string_view pattern, std::string_view path) {

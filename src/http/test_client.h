@@ -49,7 +49,6 @@ class TestClient {
   void close();
   // Whether the server has closed its side within `patience`.
   bool closed_by_server(std::chrono::milliseconds patience);
-  void shrink_receive_buffer() const;
 
  private:
   int socket_ = -1;

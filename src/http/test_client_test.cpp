@@ -150,11 +150,6 @@ bool TestClient::closed_by_server(std::chrono::milliseconds patience) {
   return eof_;
 }
 
-void TestClient::shrink_receive_buffer() const {
-  const int bytes = 4096;
-  ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-}
-
 RunningServer::RunningServer(ServerOptions options) {
   options.port = 0;
   auto created = Server::create(std::move(options), registry_);

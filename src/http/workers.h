@@ -2,7 +2,9 @@
 // At most one task a connection is under way, so the queue is bounded by the connection limit.
 #pragma once
 
-#include <concepts>
+#include <cstddef>
+#include <exception>
+#include <expected>
 #include <type_traits>
 #include <utility>
 
@@ -22,27 +24,38 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Runs `function` on a worker and resumes the caller on its own executor. `function` must not throw; what it refers
-  // to must live until it returns, also when the caller is cancelled meanwhile (the wait itself cannot be cancelled).
+  // Runs `function` on a worker and resumes the caller on its own executor; what `function` throws is thrown there.
+  // The wait itself cannot be cancelled, so what `function` refers to lives until it has returned.
   template <class Function, class Value = std::invoke_result_t<Function>>
   boost::asio::awaitable<Value> run(Function function) {
     namespace asio = boost::asio;
+    using Outcome = std::expected<Value, std::exception_ptr>;
     auto start = [this](auto handler, Function task) {
       auto work = [handler = std::move(handler), task = std::move(task)]() mutable {
         auto executor = asio::get_associated_executor(handler);
-        auto resume = [handler = std::move(handler), value = task()]() mutable {
-          std::move(handler)(std::move(value));
+        auto resume = [handler = std::move(handler), outcome = outcome_of<Outcome>(task)]() mutable {
+          std::move(handler)(std::move(outcome));
         };
         asio::post(executor, std::move(resume));
       };
       asio::post(pool_, std::move(work));
     };
-    Value value = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Value)>(
+    Outcome outcome = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Outcome)>(
         std::move(start), asio::use_awaitable, std::move(function));
-    co_return value;
+    if (!outcome) std::rethrow_exception(outcome.error());
+    co_return std::move(*outcome);
   }
 
  private:
+  template <class Outcome, class Task>
+  static Outcome outcome_of(Task& task) {
+    try {
+      return task();
+    } catch (...) {
+      return std::unexpected(std::current_exception());
+    }
+  }
+
   boost::asio::thread_pool pool_;
 };
 

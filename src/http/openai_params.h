@@ -1,0 +1,17 @@
+// The fields that chat completions and completions share; for openai_parse*.cpp alone.
+#pragma once
+
+#include <cstdint>
+
+#include "http/json_fields.h"
+#include "http/openai.h"
+
+namespace caravan::http {
+
+constexpr std::int64_t kTopLogprobsMax = 20;
+constexpr std::size_t kSessionBytesMax = 256;
+
+// Sampling, length, stop strings, output shape, streaming and session; what is wrong stays in `fields`.
+void read_params(JsonFields& fields, const ParseLimits& limits, CompletionCall& call);
+
+}  // namespace caravan::http
