@@ -74,7 +74,7 @@ std::string latency_table(const BenchOptions& options, const std::vector<ServerR
     row("ITL", figures.itl_ms);
     row("total", figures.total_ms);
   }
-  return table.text();
+  return table.empty() ? "" : "\n" + table.text();
 }
 
 std::string notes(const BenchOptions& options, const Texts& texts, const std::vector<ServerRun>& runs) {
@@ -182,11 +182,11 @@ std::vector<Compared> compare(const BenchOptions& options, const std::vector<Ser
 std::string report_text(const BenchOptions& options, const Texts& texts, const std::vector<ServerRun>& runs) {
   std::string out = headline(options);
   for (const auto& run : runs) out += fmt::format("{}: {}, model {}\n", run.label, run.where, run.model);
-  out += '\n' + work_table(options, runs) + '\n' + latency_table(options, runs);
+  out += '\n' + work_table(options, runs) + latency_table(options, runs);
   if (runs.size() == 2) {
     Table table({{"", Align::left}, {"A"}, {"B"}, {"B / A"}});
     for (const auto& row : compare(options, runs))
-      table.row({row.name, amount(row.a), amount(row.b), ratio(row.a, row.b)});
+      table.row({row.name, row.a > 0 ? amount(row.a) : "-", row.b > 0 ? amount(row.b) : "-", ratio(row.a, row.b)});
     out += '\n' + table.text();
   }
   const std::string said = notes(options, texts, runs);

@@ -123,7 +123,8 @@ asio::awaitable<std::optional<std::uint64_t>> Target::peak_cells() {
   const auto answer = co_await client_.send("/caravan/v1/cache", "", HttpClient::Watch());
   if (!answer) co_return std::nullopt;
   const auto object = object_in(*answer);
-  const auto* peak = object ? object->if_contains("cells_peak") : nullptr;
+  const auto* device = object ? object->if_contains("device") : nullptr;
+  const auto* peak = device != nullptr && device->is_object() ? device->as_object().if_contains("cells_peak") : nullptr;
   if (peak == nullptr || !peak->is_number()) co_return std::nullopt;
   boost::system::error_code problem;
   const auto cells = peak->to_number<std::uint64_t>(problem);
