@@ -267,7 +267,11 @@ void Engine::end(const std::shared_ptr<Job>& job, Event last) {
 }
 
 void Engine::flush() {
-  if (!outgoing_.empty() || Clock::now() - published_ >= publish_interval) publish();
+  // Whoever reads the figures after an answer finds the answer in them.
+  const bool ended = std::ranges::any_of(outgoing_, [](const auto& each) {
+    return std::holds_alternative<RequestEnd>(each.second) || std::holds_alternative<RequestFailed>(each.second);
+  });
+  if (ended || Clock::now() - published_ >= publish_interval) publish();
   for (auto& [job, event] : outgoing_) job->listener(std::move(event));
   outgoing_.clear();
 }
