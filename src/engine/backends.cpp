@@ -1,11 +1,10 @@
 #include "engine/backends.h"
 
-#include <dlfcn.h>
-
 #include <filesystem>
 #include <mutex>
 #include <string_view>
 
+#include <dlfcn.h>
 #include <ggml-backend.h>
 #include <llama.h>
 

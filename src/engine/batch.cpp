@@ -36,10 +36,8 @@ std::vector<BatchPart> plan_batch(std::span<const BatchCandidate> candidates, co
         candidate.decoding ? candidate.past + 1 : chunk_end(candidate, budget, limits.block_tokens);
     const std::uint32_t count = end - candidate.past;
     budget -= count;
-    parts.push_back({.sequence = candidate.sequence,
-                     .begin = candidate.past,
-                     .count = count,
-                     .output = end == candidate.target});
+    parts.push_back(
+        {.sequence = candidate.sequence, .begin = candidate.past, .count = count, .output = end == candidate.target});
   }
   return parts;
 }

@@ -6,8 +6,7 @@
 
 namespace caravan::engine {
 
-CellLedger::CellLedger(std::uint32_t sequences, std::uint32_t cells_total)
-    : total_(cells_total), held_(sequences) {}
+CellLedger::CellLedger(std::uint32_t sequences, std::uint32_t cells_total) : total_(cells_total), held_(sequences) {}
 
 void CellLedger::append(std::uint32_t sequence, std::uint32_t count) {
   CHECK(count <= free());

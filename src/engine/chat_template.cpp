@@ -101,8 +101,8 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const Model& model, s
   }
   const bool looks_like_a_name = source.find_first_of("{\n ") == std::string::npos;
   if (looks_like_a_name && !builtin_name(source)) {
-    return fail(ErrorCode::invalid_argument, "--chat-template {}: no built-in template has this name and it is no Jinja",
-                source);
+    return fail(ErrorCode::invalid_argument,
+                "--chat-template {}: no built-in template has this name and it is no Jinja", source);
   }
   std::unique_ptr<ChatTemplate> made(new ChatTemplate(model, std::move(source)));
   const ChatMessage probe[] = {{"user", "a"}};

@@ -21,7 +21,8 @@ const Model& demo() {
 // A template that libllama does not recognise.
 constexpr std::string_view unknown =
     "{%- for m in messages %}{%- if m.role == 'system' and not loop.first %}{{ raise_exception('system comes first') }}"
-    "{%- endif %}[[{{ m.role | upper }}]] {{ m.content | trim }}\n{%- endfor %}{% if add_generation_prompt %}[[ASSISTANT]]{% endif %}";
+    "{%- endif %}[[{{ m.role | upper }}]] {{ m.content | trim }}\n{%- endfor %}{% if add_generation_prompt "
+    "%}[[ASSISTANT]]{% endif %}";
 
 TEST(ChatTemplate, TheDemoModelsOwnIsRenderedByLibllama) {
   const auto made = ChatTemplate::create(demo(), "");
@@ -46,8 +47,9 @@ TEST(ChatTemplate, AnyOtherIsRenderedByJinja) {
 }
 
 TEST(ChatTemplate, WithoutASystemRoleItsTextGoesToTheUser) {
-  const auto made = ChatTemplate::create(
-      demo(), "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}[{{ m.content }}]{% endfor %}");
+  const auto made = ChatTemplate::create(demo(),
+                                         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no "
+                                         "system') }}{% endif %}[{{ m.content }}]{% endfor %}");
   ASSERT_TRUE(made) << made.error().message;
   const ChatMessage chat[] = {{"system", "S"}, {"user", "U"}};
   EXPECT_EQ((*made)->render(chat, GenerationPrompt::no).value(), "[S\n\nU]");
@@ -66,9 +68,10 @@ TEST(ChatTemplate, WhatCannotBeRenderedIsRefusedAtTheStart) {
 }
 
 TEST(ChatTemplate, AnEndlessTemplateIsStoppedAndTheNextWorks) {
-  const auto made = ChatTemplate::create(
-      demo(), "{% for m in messages %}{% if m.content == 'hang' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
-              "<{{ m.content }}>{% endfor %}");
+  const auto made = ChatTemplate::create(demo(),
+                                         "{% for m in messages %}{% if m.content == 'hang' %}{% for i in range(99999) "
+                                         "%}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
+                                         "<{{ m.content }}>{% endfor %}");
   ASSERT_TRUE(made) << made.error().message;
   const ChatMessage hang[] = {{"user", "hang"}};
   const auto stopped = (*made)->render(hang, GenerationPrompt::no);
@@ -104,7 +107,8 @@ TEST(ChatTemplate, ControlTokensInContentAreText) {
 TEST(ChatTemplate, TheNextTurnBeginsLikeTheLast) {
   const auto made = ChatTemplate::create(demo(), "");
   ASSERT_TRUE(made) << made.error().message;
-  const ChatMessage chat[] = {{"system", "S is here."}, {"user", "U asks."}, {"assistant", "A answers."}, {"user", "V"}};
+  const ChatMessage chat[] = {
+      {"system", "S is here."}, {"user", "U asks."}, {"assistant", "A answers."}, {"user", "V"}};
   const auto first = (*made)->tokens(std::span(chat).first(2), GenerationPrompt::yes).value();
   const auto second = (*made)->tokens(chat, GenerationPrompt::yes).value();
   ASSERT_LT(first.size(), second.size());

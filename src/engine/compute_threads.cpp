@@ -8,10 +8,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double slow_factor = 2.0;        // a step this much over its usual time was fought over
-constexpr std::uint32_t slow_steps = 2;    // so many in a row are no accident
+constexpr double slow_factor = 2.0;      // a step this much over its usual time was fought over
+constexpr std::uint32_t slow_steps = 2;  // so many in a row are no accident
 constexpr std::uint32_t probe_steps = 3;
-constexpr double gain = 0.92;              // a thread more must bring this at least
+constexpr double gain = 0.92;  // a thread more must bring this at least
 constexpr Duration retry_shortest = milliseconds(250);
 constexpr Duration retry_longest = milliseconds(8000);
 

@@ -1,9 +1,9 @@
 // How many threads compute, from what step times show. Pure.
 //
-// ggml's threads spin at barriers: with a thread for each core, one other busy thread on the machine makes every step wait
-// for the thread that lost its core, and decoding falls to a tenth. So the count steps down as soon as steps of the same
-// kind become much slower than they were, and tries the next higher count again now and then, at growing intervals while
-// that does not pay.
+// ggml's threads spin at barriers: with a thread for each core, one other busy thread on the machine makes every step
+// wait for the thread that lost its core, and decoding falls to a tenth. So the count steps down as soon as steps of
+// the same kind become much slower than they were, and tries the next higher count again now and then, at growing
+// intervals while that does not pay.
 //
 //   state     step time                           next
 //   steady    slow twice in a row, count > 1      steady, count - 1; remembers the count that was slow

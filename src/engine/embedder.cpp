@@ -16,8 +16,8 @@ Embedder::Embedder(llama_context* context, const Model& model, Pooling pooling, 
 
 Embedder::~Embedder() { llama_free(context_); }
 
-Result<std::unique_ptr<Embedder>> Embedder::create(const Model& model, std::uint32_t context_tokens, std::uint32_t chunk,
-                                                   std::uint32_t threads) {
+Result<std::unique_ptr<Embedder>> Embedder::create(const Model& model, std::uint32_t context_tokens,
+                                                   std::uint32_t chunk, std::uint32_t threads) {
   const ModelInfo& info = model.info();
   llama_context_params params = llama_context_default_params();
   params.n_ctx = context_tokens;
@@ -33,7 +33,9 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const Model& model, std::uint
   Pooling pooling = Pooling::mean;
   if (context != nullptr) {
     const enum llama_pooling_type own = llama_pooling_type(context);
-    pooling = own == LLAMA_POOLING_TYPE_CLS ? Pooling::cls : own == LLAMA_POOLING_TYPE_LAST ? Pooling::last : Pooling::mean;
+    pooling = own == LLAMA_POOLING_TYPE_CLS    ? Pooling::cls
+              : own == LLAMA_POOLING_TYPE_LAST ? Pooling::last
+                                               : Pooling::mean;
     if (own != LLAMA_POOLING_TYPE_NONE) {  // libllama would pool each batch alone; we pool over all of them
       llama_free(context);
       params.pooling_type = LLAMA_POOLING_TYPE_NONE;

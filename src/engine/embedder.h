@@ -1,7 +1,7 @@
 // Embeddings, in a context of their own: made at the first request, so that a server that only chats pays nothing.
 //
-// A decoder model's token vectors are pooled here (mean, or as the model says), chunk by chunk, so that a long text does
-// not stall the streams of others; an encoder sees its whole text at once. Owned by the engine thread.
+// A decoder model's token vectors are pooled here (mean, or as the model says), chunk by chunk, so that a long text
+// does not stall the streams of others; an encoder sees its whole text at once. Owned by the engine thread.
 #pragma once
 
 #include <cstdint>

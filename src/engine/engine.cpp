@@ -29,9 +29,12 @@ struct Overloaded : Cases... {
 std::string sharing_note(const KvPool& pool, const EngineOptions& options) {
   if (!options.kv_cache) return "the cache is off (--no-kv-cache)";
   switch (pool.cut()) {
-    case Cut::anywhere: return {};
-    case Cut::window: return "layers with a sliding window keep only that: shared where the window still is";
-    case Cut::at_end: return "recurrent state is valid only at its end: shared where a prompt continues all of it";
+    case Cut::anywhere:
+      return {};
+    case Cut::window:
+      return "layers with a sliding window keep only that: shared where the window still is";
+    case Cut::at_end:
+      return "recurrent state is valid only at its end: shared where a prompt continues all of it";
   }
   return {};
 }
@@ -176,14 +179,14 @@ Duration Engine::decode_age() const {
 // ---- the engine thread ----
 
 bool Engine::step() {
-  receive();                                      // submissions and cancels
-  admit();                                        // waiting choices onto sequences, sharing what is in memory
-  branch();                                       // who waited for another's prefix takes it
-  const std::vector<BatchPart> parts = plan();    // what to decode; makes room for it
-  const bool decoded = decode(parts);             // one llama_decode over all of them
-  if (decoded) emit(parts);                       // sample, text, stop
-  const bool embedded = embed();                  // a chunk of an embedding
-  flush();                                        // deliver, with figures that are up to date
+  receive();                                    // submissions and cancels
+  admit();                                      // waiting choices onto sequences, sharing what is in memory
+  branch();                                     // who waited for another's prefix takes it
+  const std::vector<BatchPart> parts = plan();  // what to decode; makes room for it
+  const bool decoded = decode(parts);           // one llama_decode over all of them
+  if (decoded) emit(parts);                     // sample, text, stop
+  const bool embedded = embed();                // a chunk of an embedding
+  flush();                                      // deliver, with figures that are up to date
   return !parts.empty() || embedded;
 }
 

@@ -55,21 +55,22 @@ struct EngineOptions {
   std::uint32_t kv_cells = 0;  // cells (tokens) for all sequences together; 0: the model's trained context
   std::uint32_t parallel = 0;  // sequences decoded at once; 0: chosen
   KvLayout layout = KvLayout::automatic;
-  bool kv_cache = true;             // share prefixes; off: every prompt is computed alone and nothing is kept
-  std::string type_k = "f16";       // ggml type names
+  bool kv_cache = true;        // share prefixes; off: every prompt is computed alone and nothing is kept
+  std::string type_k = "f16";  // ggml type names
   std::string type_v = "f16";
   FlashAttention flash_attention = FlashAttention::automatic;
-  std::uint32_t batch_tokens = 2048;   // -b: tokens in one step at the most
-  std::uint32_t ubatch_tokens = 512;   // -ub: tokens computed at once
-  std::uint32_t block_tokens = 64;     // chunk bounds fall on multiples of this where they can
-  std::uint32_t threads = 0;           // decoding; 0: all cores, adapted to what step times show
-  std::uint32_t threads_batch = 0;     // prefill; 0: as `threads`
+  std::uint32_t batch_tokens = 2048;  // -b: tokens in one step at the most
+  std::uint32_t ubatch_tokens = 512;  // -ub: tokens computed at once
+  std::uint32_t block_tokens = 64;    // chunk bounds fall on multiples of this where they can
+  std::uint32_t threads = 0;          // decoding; 0: all cores, adapted to what step times show
+  std::uint32_t threads_batch = 0;    // prefill; 0: as `threads`
   bool context_shift = false;
-  std::uint32_t keep = 0;              // tokens kept at the front by a context shift
-  std::uint32_t queue_max = 512;       // requests waiting, all tenants together
-  bool tenant_isolation = false;       // share only between requests of one tenant
+  std::uint32_t keep = 0;                            // tokens kept at the front by a context shift
+  std::uint32_t queue_max = 512;                     // requests waiting, all tenants together
+  bool tenant_isolation = false;                     // share only between requests of one tenant
   Duration hang_timeout = std::chrono::seconds(60);  // one decode longer than this: unhealthy
-  // For tests: asked before each operation on libllama's memory ("decode", "share", "trim", "shift"); true makes it fail.
+  // For tests: asked before each operation on libllama's memory ("decode", "share", "trim", "shift"); true makes it
+  // fail.
   std::function<bool(std::string_view)> inject_fault;
 };
 
@@ -82,38 +83,38 @@ struct SequenceStatus {
   std::string session;
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;
-  std::uint32_t decoded_tokens = 0;   // generated
-  std::uint32_t cells = 0;            // cells this sequence spans
-  std::uint32_t cells_shared = 0;     // of those, also held by other sequences
+  std::uint32_t decoded_tokens = 0;  // generated
+  std::uint32_t cells = 0;           // cells this sequence spans
+  std::uint32_t cells_shared = 0;    // of those, also held by other sequences
 };
 
 // A snapshot after some step; cheap to read from any thread.
 struct EngineStatus {
   KvLayout layout = KvLayout::unified;
-  std::string layout_note;            // why, when not what was asked for
-  std::string sharing_note;           // why prefixes are not shared, or only at exact ends; empty when they are
-  std::uint32_t context_tokens = 0;   // longest prompt + completion of one sequence
+  std::string layout_note;           // why, when not what was asked for
+  std::string sharing_note;          // why prefixes are not shared, or only at exact ends; empty when they are
+  std::uint32_t context_tokens = 0;  // longest prompt + completion of one sequence
   std::uint32_t cells_total = 0;
-  std::uint32_t cells_used = 0;       // each shared cell counted once
-  std::uint32_t cells_peak = 0;       // highest cells_used so far
-  std::uint32_t cells_live = 0;       // of cells_used, held by running requests
+  std::uint32_t cells_used = 0;  // each shared cell counted once
+  std::uint32_t cells_peak = 0;  // highest cells_used so far
+  std::uint32_t cells_live = 0;  // of cells_used, held by running requests
   std::uint32_t parallel = 0;
   std::uint32_t running = 0;
   std::uint32_t waiting = 0;
-  std::uint32_t threads = 0;          // compute threads now
+  std::uint32_t threads = 0;  // compute threads now
   std::uint64_t steps = 0;
   std::uint64_t prompt_tokens_computed = 0;
   std::uint64_t prompt_tokens_cached = 0;
   std::uint64_t tokens_generated = 0;
   std::uint64_t preemptions = 0;
-  std::uint64_t evictions = 0;        // resident prefixes given up for room
-  std::uint64_t recoveries = 0;       // sequences cleared and recomputed because memory and token list disagreed (I8)
+  std::uint64_t evictions = 0;   // resident prefixes given up for room
+  std::uint64_t recoveries = 0;  // sequences cleared and recomputed because memory and token list disagreed (I8)
   std::vector<SequenceStatus> sequences;
 };
 
 // Bytes on one device, by use. The sum over devices is what the process holds there for this model.
 struct DeviceMemory {
-  std::string device;       // ggml's name: "CPU", "CUDA0", ...
+  std::string device;  // ggml's name: "CPU", "CUDA0", ...
   std::string description;
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
@@ -237,11 +238,11 @@ class Engine {
   bool embedding_begun_ = false;
   std::unique_ptr<LlamaBatch> batch_;
   ComputeThreads compute_threads_;
-  double prefill_rate_ = 0;       // tokens a second, smoothed
-  std::uint64_t tick_ = 0;        // tokens decoded so far: the clock of the eviction policy
+  double prefill_rate_ = 0;  // tokens a second, smoothed
+  std::uint64_t tick_ = 0;   // tokens decoded so far: the clock of the eviction policy
   std::uint64_t admissions_ = 0;
   std::vector<std::pair<std::shared_ptr<Job>, Event>> outgoing_;
-  EngineStatus totals_;           // counters kept as they go
+  EngineStatus totals_;  // counters kept as they go
   TimePoint published_{};
   std::thread thread_;
 };

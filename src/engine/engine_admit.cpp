@@ -11,10 +11,10 @@
 namespace caravan::engine {
 namespace {
 
-constexpr std::uint32_t room_to_generate = 32;    // cells a choice must find free beyond its prompt to be admitted
-constexpr std::uint32_t fork_noted_from = 16;     // shorter common beginnings (a BOS, a role) are no trunk
-constexpr std::size_t quote_from = 64;            // so much must have missed for a look behind the divergence
-constexpr std::size_t quote_tokens_max = 8192;    // the look costs a few microseconds for a hundred tokens
+constexpr std::uint32_t room_to_generate = 32;  // cells a choice must find free beyond its prompt to be admitted
+constexpr std::uint32_t fork_noted_from = 16;   // shorter common beginnings (a BOS, a role) are no trunk
+constexpr std::size_t quote_from = 64;          // so much must have missed for a look behind the divergence
+constexpr std::size_t quote_tokens_max = 8192;  // the look costs a few microseconds for a hundred tokens
 constexpr std::size_t quote_sequences_max = 4;
 
 }  // namespace
@@ -73,10 +73,10 @@ bool Engine::fits(const Choice& choice, const Match& match) const {
     const std::uint32_t held = pool_->length(sequence.id);
     live.emplace_back(sequence.id, held);
     const std::uint32_t from = sequence.source ? sequence.source->length : held;
-    promised += static_cast<std::uint32_t>(sequence.tokens.size()) - std::min<std::uint32_t>(
-                    from, static_cast<std::uint32_t>(sequence.tokens.size()));
+    promised += static_cast<std::uint32_t>(sequence.tokens.size()) -
+                std::min<std::uint32_t>(from, static_cast<std::uint32_t>(sequence.tokens.size()));
   }
-  if (live.empty()) return true;  // alone, everything that submit() took fits
+  if (live.empty()) return true;       // alone, everything that submit() took fits
   if (!pool_->unified()) return true;  // its stream holds a whole context
   if (match.length > 0 && match.ready) live.emplace_back(match.sequence, match.length);
   const std::uint32_t used = pool_->ledger().distinct(live) + promised;
@@ -200,8 +200,8 @@ void Engine::open_account(Sequence& sequence, const Match& match) {
   metrics_->misses[static_cast<std::size_t>(account.miss)]->Increment();
 }
 
-// How many tokens behind the cached ones stand, elsewhere, in one of the sequences used last: what a changed front cost, or
-// how much of a side request is a chat's text.
+// How many tokens behind the cached ones stand, elsewhere, in one of the sequences used last: what a changed front
+// cost, or how much of a side request is a chat's text.
 std::uint32_t Engine::quoted_tokens(const Sequence& sequence) const {
   if (sequence.tokens.size() - sequence.cached_tokens < quote_from) return 0;
   std::vector<const Sequence*> others;
@@ -247,9 +247,8 @@ void Engine::branch() {
       take_prefix(*sequence, match.sequence, match.length);
     } else if (match.length > 0 && sequences_[match.sequence].admission < sequence->admission) {
       sequence->state = SequenceState::waiting_for_prefix;
-      sequence->source = Sequence::Source{.sequence = match.sequence,
-                                          .admission = sequences_[match.sequence].admission,
-                                          .length = match.length};
+      sequence->source = Sequence::Source{
+          .sequence = match.sequence, .admission = sequences_[match.sequence].admission, .length = match.length};
       continue;
     }
     open_account(*sequence, match);

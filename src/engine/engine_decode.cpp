@@ -38,7 +38,8 @@ std::vector<BatchCandidate> Engine::candidates() const {
     if (pool_->cut() == Cut::anywhere) continue;
     // Memory that cannot be cut later is shared at the very moment its owner stands where the other branches off.
     for (const Sequence& other : sequences_) {
-      if (!other.source || other.source->sequence != sequence->id || other.source->admission != sequence->admission) continue;
+      if (!other.source || other.source->sequence != sequence->id || other.source->admission != sequence->admission)
+        continue;
       if (other.source->length > candidate.past) {
         candidate.stop_at = std::min(candidate.stop_at.value_or(other.source->length), other.source->length);
       }

@@ -100,10 +100,10 @@ void Engine::finish(Sequence& sequence, FinishReason reason, std::optional<std::
     }
   }
   job->account.completion_tokens += choice.generated;
-  deliver(job, ChoiceEnd{.choice = choice.index,
-                         .reason = reason,
-                         .stop = std::move(stop),
-                         .completion_tokens = choice.generated});
+  deliver(
+      job,
+      ChoiceEnd{
+          .choice = choice.index, .reason = reason, .stop = std::move(stop), .completion_tokens = choice.generated});
   retire(sequence);
   if (--job->choices_open == 0) end(job, RequestEnd{job->account});
 }

@@ -60,7 +60,8 @@ class HandDrivenEngine {
   std::shared_ptr<Answer> submit(Request request) {
     auto answer = std::make_shared<Answer>();
     if (request.id.empty()) request.id = "r" + std::to_string(++submitted_);
-    const Status status = engine_->submit(std::move(request), [answer](Event event) { note(*answer, std::move(event)); });
+    const Status status =
+        engine_->submit(std::move(request), [answer](Event event) { note(*answer, std::move(event)); });
     if (!status) {
       answer->error = status.error();
       answer->done = true;

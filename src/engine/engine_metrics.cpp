@@ -22,7 +22,8 @@ prometheus::Histogram& histogram(prometheus::Registry& registry, const char* nam
 EngineMetrics::EngineMetrics(prometheus::Registry& registry)
     : prompt_tokens(counter(registry, "caravan_prompt_tokens_total", "Prompt tokens of admitted requests")),
       prompt_tokens_hit(counter(registry, "caravan_prompt_tokens_hit_total",
-                                "Prompt tokens that were found in a cache tier and not evaluated", {{"tier", "device"}})),
+                                "Prompt tokens that were found in a cache tier and not evaluated",
+                                {{"tier", "device"}})),
       prompt_tokens_computed(
           counter(registry, "caravan_prompt_tokens_computed_total", "Prompt tokens that were evaluated")),
       tokens_generated(counter(registry, "caravan_tokens_generated_total", "Tokens sampled for clients")),
@@ -35,8 +36,9 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry)
       evictions(counter(registry, "caravan_evictions_total", "Resident prefixes (or parts) let go for room",
                         {{"tier", "device"}})),
       context_shifts(counter(registry, "caravan_context_shifts_total", "Contexts shifted at their end")),
-      recoveries(counter(registry, "caravan_recoveries_total",
-                         "Sequences cleared and recomputed because memory and token list disagreed or a decode failed")),
+      recoveries(
+          counter(registry, "caravan_recoveries_total",
+                  "Sequences cleared and recomputed because memory and token list disagreed or a decode failed")),
       cancelled(counter(registry, "caravan_requests_cancelled_total", "Requests whose client went away")),
       time_to_first_token(
           histogram(registry, "caravan_time_to_first_token_seconds", "Arrival of a request to its first token")),

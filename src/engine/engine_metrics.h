@@ -15,8 +15,8 @@ namespace caravan::engine {
 struct EngineMetrics {
   explicit EngineMetrics(prometheus::Registry& registry);
 
-  prometheus::Counter& prompt_tokens;         // queried
-  prometheus::Counter& prompt_tokens_hit;     // tier="device"
+  prometheus::Counter& prompt_tokens;      // queried
+  prometheus::Counter& prompt_tokens_hit;  // tier="device"
   prometheus::Counter& prompt_tokens_computed;
   prometheus::Counter& tokens_generated;
   prometheus::Counter& prompt_seconds;

@@ -1,10 +1,10 @@
 #include "engine/engine.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <numeric>
 #include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
 
@@ -48,13 +48,15 @@ Request endless(std::vector<Token> tokens, std::uint32_t max_tokens) {
 }
 
 const std::string system_text =
-    "<|im_start|>system\nYou are Mira, the support assistant of Northridge Outdoor. Items can be returned within 42 days. "
+    "<|im_start|>system\nYou are Mira, the support assistant of Northridge Outdoor. Items can be returned within 42 "
+    "days. "
     "Shipping costs €4.90. Orders over €75 ship free.<|im_end|>\n";
 
 TEST(Engine, AnswersFromTheSystemPrompt) {
   HandDrivenEngine engine(demo(), small());
   const auto answer = engine.ask(HandDrivenEngine::greedy(
-      engine.tokens(system_text + "<|im_start|>user\nWhat does shipping cost?<|im_end|>\n<|im_start|>assistant\n"), 60));
+      engine.tokens(system_text + "<|im_start|>user\nWhat does shipping cost?<|im_end|>\n<|im_start|>assistant\n"),
+      60));
   ASSERT_TRUE(answer->account) << (answer->error ? answer->error->message : "no end");
   EXPECT_THAT(answer->text[0], testing::HasSubstr("4.90"));
   EXPECT_EQ(answer->ends[0].reason, FinishReason::stop);
@@ -65,8 +67,10 @@ TEST(Engine, AnswersFromTheSystemPrompt) {
 TEST(Engine, TheSecondConversationSharesTheSystemPrompt) {
   HandDrivenEngine engine(demo(), small());
   engine.ask(HandDrivenEngine::greedy(
-      engine.tokens(system_text + "<|im_start|>user\nWhat does shipping cost?<|im_end|>\n<|im_start|>assistant\n"), 60));
-  const auto tokens = engine.tokens(system_text + "<|im_start|>user\nHow long can I return an item?<|im_end|>\n<|im_start|>assistant\n");
+      engine.tokens(system_text + "<|im_start|>user\nWhat does shipping cost?<|im_end|>\n<|im_start|>assistant\n"),
+      60));
+  const auto tokens = engine.tokens(
+      system_text + "<|im_start|>user\nHow long can I return an item?<|im_end|>\n<|im_start|>assistant\n");
   const auto second = engine.ask(HandDrivenEngine::greedy(tokens, 60));
   ASSERT_TRUE(second->account);
   const auto shared = static_cast<std::uint32_t>(engine.tokens(system_text).size());
@@ -133,7 +137,8 @@ TEST(Engine, ALiveSequenceIsSharedAndUnchanged) {
 TEST(Engine, TenArrivalsAtOncePrefillTheirPrefixOnce) {
   HandDrivenEngine engine(demo(), small(4096, 10));
   std::vector<std::shared_ptr<Answer>> answers;
-  for (std::uint32_t user = 0; user < 10; ++user) answers.push_back(engine.submit(endless(prompt(5, 1000) + prompt(50 + user, 32), 4)));
+  for (std::uint32_t user = 0; user < 10; ++user)
+    answers.push_back(engine.submit(endless(prompt(5, 1000) + prompt(50 + user, 32), 4)));
   engine.run();
   std::uint64_t computed = 0;
   for (const auto& answer : answers) {
@@ -215,8 +220,8 @@ TEST(Engine, StreamsTooLargeForThePoolAllFinishByPreemption) {
   EXPECT_TRUE(later->account);
 }
 
-// Preempted and continued, every token is still the one that its whole prefix, computed alone, makes most probable. (The
-// text itself is no oracle: the shape of a batch changes the last bits of the logits.)
+// Preempted and continued, every token is still the one that its whole prefix, computed alone, makes most probable.
+// (The text itself is no oracle: the shape of a batch changes the last bits of the logits.)
 TEST(Engine, PreemptionChangesNoAnswer) {
   HandDrivenEngine engine(demo(), small(768, 4));
   std::vector<std::shared_ptr<Answer>> answers;
@@ -235,7 +240,8 @@ TEST(Engine, PreemptionChangesNoAnswer) {
       Request request = endless(std::move(tokens), 1);
       request.top_logprobs = 1;
       const auto expected = alone.ask(std::move(request));
-      EXPECT_NEAR(answers[i]->logprobs[at].chosen.logprob, expected->logprobs[0].top[0].logprob, 0.05) << i << " " << at;
+      EXPECT_NEAR(answers[i]->logprobs[at].chosen.logprob, expected->logprobs[0].top[0].logprob, 0.05)
+          << i << " " << at;
     }
   }
 }

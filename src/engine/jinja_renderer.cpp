@@ -1,5 +1,8 @@
 #include "engine/jinja_renderer.h"
 
+#include <cerrno>
+
+#include <boost/json.hpp>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -7,10 +10,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
-
-#include <boost/json.hpp>
 
 #include "engine/jinja_renderer_script.h"
 
@@ -78,7 +77,8 @@ Status JinjaRenderer::begin() {
   posix_spawn_file_actions_adddup2(&files, pair[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&files, pair[1], STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  // -I: nothing from the environment, the user's site or the working directory. It ends when our end of the socket does.
+  // -I: nothing from the environment, the user's site or the working directory. It ends when our end of the socket
+  // does.
   const char* const arguments[] = {"python3", "-I", "-c", jinja_renderer_script, nullptr};
   const char* const environment[] = {"LANG=C.UTF-8", "PYTHONUTF8=1", nullptr};
   pid_t child = -1;
@@ -88,8 +88,9 @@ Status JinjaRenderer::begin() {
   close(pair[1]);
   if (problem != 0) {
     close(pair[0]);
-    return fail(ErrorCode::unsupported,
-                "this chat template needs /usr/bin/python3 with Jinja2; install python3-jinja2, or give --chat-template");
+    return fail(
+        ErrorCode::unsupported,
+        "this chat template needs /usr/bin/python3 with Jinja2; install python3-jinja2, or give --chat-template");
   }
   child_ = child;
   socket_ = pair[0];
@@ -120,8 +121,9 @@ Result<std::string> JinjaRenderer::exchange(const std::string& line) {
   if (const auto* rendered = text("text")) return std::string(*rendered);
   if (text("missing") != nullptr) {
     finish();
-    return fail(ErrorCode::unsupported,
-                "this chat template needs Jinja2; install python3-jinja2, or give --chat-template with a built-in name");
+    return fail(
+        ErrorCode::unsupported,
+        "this chat template needs Jinja2; install python3-jinja2, or give --chat-template with a built-in name");
   }
   const auto* message = text("error");
   return fail(ErrorCode::invalid_argument, "the chat template refuses these messages: {}",
@@ -133,11 +135,11 @@ Result<std::string> JinjaRenderer::render(std::span<const ChatMessage> messages,
   for (const ChatMessage& message : messages) {
     list.push_back(boost::json::object{{"role", message.role}, {"content", message.content}});
   }
-  const std::string line = boost::json::serialize(
-      boost::json::object{{"messages", std::move(list)},
-                          {"generation", generation == GenerationPrompt::yes},
-                          {"bos", settings_.bos},
-                          {"eos", settings_.eos}});
+  const std::string line =
+      boost::json::serialize(boost::json::object{{"messages", std::move(list)},
+                                                 {"generation", generation == GenerationPrompt::yes},
+                                                 {"bos", settings_.bos},
+                                                 {"eos", settings_.eos}});
   const Lock lock(mutex_);
   if (const Status begun = begin(); !begun) return std::unexpected(begun.error());
   return exchange(line);

@@ -1,8 +1,8 @@
 // Renders chat templates with Jinja2 in a child process, as transformers does.
 //
 // The template comes out of a model file, so it is not trusted: Jinja2's sandbox, no file or network access by its
-// filters, limits on memory and output, and a deadline for each rendering after which the child is killed and begun anew.
-// Thread-safe; renderings take turns.
+// filters, limits on memory and output, and a deadline for each rendering after which the child is killed and begun
+// anew. Thread-safe; renderings take turns.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ class JinjaRenderer {
   JinjaRenderer(const JinjaRenderer&) = delete;
   JinjaRenderer& operator=(const JinjaRenderer&) = delete;
 
-  // Errors: invalid_argument with what the template raised; unsupported when python3 or Jinja2 are not there; io when the
-  // child died or took too long.
+  // Errors: invalid_argument with what the template raised; unsupported when python3 or Jinja2 are not there; io when
+  // the child died or took too long.
   Result<std::string> render(std::span<const ChatMessage> messages, GenerationPrompt generation);
 
  private:

@@ -39,7 +39,8 @@ const std::map<std::string, std::string, std::less<>>& primitives() {
       {"array", R"("[" ws (value (ws "," ws value)*)? ws "]")"},
       {"value", R"(object | array | string | number | boolean | null)"},
       {"date", R"([0-9] [0-9] [0-9] [0-9] "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | "1" [0-9] | "2" [0-8]))"},
-      {"time", R"(("0" [0-9] | "1" [0-9] | "2" [0-3]) ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{1,3})? ("Z" | [-+] ("0" [0-9] | "1" [0-9] | "2" [0-3]) ":" [0-5] [0-9]))"},
+      {"time",
+       R"(("0" [0-9] | "1" [0-9] | "2" [0-3]) ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{1,3})? ("Z" | [-+] ("0" [0-9] | "1" [0-9] | "2" [0-3]) ":" [0-5] [0-9]))"},
       {"uuid", R"([0-9a-fA-F]{8} "-" [0-9a-fA-F]{4} "-" [0-9a-fA-F]{4} "-" [0-9a-fA-F]{4} "-" [0-9a-fA-F]{12})"},
   };
   return rules;
@@ -72,7 +73,9 @@ std::string repeat(std::int64_t least, std::optional<std::int64_t> most) {
 
 // Decimal numbers of one length between two of that length, digit by digit.
 std::string same_length_range(const std::string& low, const std::string& high) {
-  const auto digits = [](char from, char to) { return from == to ? fmt::format("\"{}\"", from) : fmt::format("[{}-{}]", from, to); };
+  const auto digits = [](char from, char to) {
+    return from == to ? fmt::format("\"{}\"", from) : fmt::format("[{}-{}]", from, to);
+  };
   if (low.empty()) return "\"\"";
   if (low.size() == 1) return digits(low[0], high[0]);
   const std::string low_rest = low.substr(1);
@@ -82,7 +85,8 @@ std::string same_length_range(const std::string& low, const std::string& high) {
   const std::string zeros(low_rest.size(), '0');
   std::string all = digits(low[0], low[0]) + " (" + same_length_range(low_rest, nines) + ")";
   if (low[0] + 1 < high[0]) {
-    all += " | " + digits(static_cast<char>(low[0] + 1), static_cast<char>(high[0] - 1)) + fmt::format(" [0-9]{{{}}}", low_rest.size());
+    all += " | " + digits(static_cast<char>(low[0] + 1), static_cast<char>(high[0] - 1)) +
+           fmt::format(" [0-9]{{{}}}", low_rest.size());
   }
   return all + " | " + digits(high[0], high[0]) + " (" + same_length_range(zeros, high_rest) + ")";
 }
@@ -104,7 +108,8 @@ std::string integer_range(std::optional<std::int64_t> low, std::optional<std::in
   const std::int64_t from = std::clamp(low.value_or(-limit), -limit, limit);
   const std::int64_t to = std::clamp(high.value_or(limit), -limit, limit);
   std::string all;
-  if (from < 0) all = "\"-\" (" + positive_range(std::max<std::int64_t>(1, -std::min<std::int64_t>(to, -1)), -from) + ")";
+  if (from < 0)
+    all = "\"-\" (" + positive_range(std::max<std::int64_t>(1, -std::min<std::int64_t>(to, -1)), -from) + ")";
   if (to >= 0) all += (all.empty() ? "" : " | ") + positive_range(std::max<std::int64_t>(0, from), to);
   return all;
 }
@@ -175,7 +180,8 @@ class Converter {
     if (const json::value* value = object->if_contains("const")) return literal(json::serialize(*value));
     if (const json::value* values = object->if_contains("enum")) return visit_enum(*values, pointer);
     for (const char* name : {"anyOf", "oneOf"}) {
-      if (const json::value* list = object->if_contains(name)) return visit_any(*object, *list, pointer + "/" + name, depth);
+      if (const json::value* list = object->if_contains(name))
+        return visit_any(*object, *list, pointer + "/" + name, depth);
     }
     if (const json::value* list = object->if_contains("allOf")) return visit_all(*object, *list, pointer, depth);
     std::string body = visit_type(*object, pointer, depth);
@@ -185,10 +191,24 @@ class Converter {
   }
 
   void refuse_unsupported(const json::object& object, const std::string& pointer) {
-    static constexpr std::array names = {"not", "if", "then", "else", "patternProperties", "propertyNames", "contains",
-                                         "dependentRequired", "dependentSchemas", "dependencies", "multipleOf",
-                                         "minProperties", "maxProperties", "unevaluatedProperties", "unevaluatedItems",
-                                         "minContains", "maxContains", "$dynamicRef"};
+    static constexpr std::array names = {"not",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "patternProperties",
+                                         "propertyNames",
+                                         "contains",
+                                         "dependentRequired",
+                                         "dependentSchemas",
+                                         "dependencies",
+                                         "multipleOf",
+                                         "minProperties",
+                                         "maxProperties",
+                                         "unevaluatedProperties",
+                                         "unevaluatedItems",
+                                         "minContains",
+                                         "maxContains",
+                                         "$dynamicRef"};
     for (const char* name : names) {
       if (object.contains(name)) wrong(pointer, "'{}' is not offered", name);
     }
@@ -215,7 +235,8 @@ class Converter {
   std::string visit_enum(const json::value& values, const std::string& pointer) {
     if (!values.is_array() || values.get_array().empty()) return wrong(pointer, "enum must be a list of values");
     std::string body;
-    for (const json::value& value : values.get_array()) body += (body.empty() ? "" : " | ") + literal(json::serialize(value));
+    for (const json::value& value : values.get_array())
+      body += (body.empty() ? "" : " | ") + literal(json::serialize(value));
     return body;
   }
 
@@ -278,7 +299,8 @@ class Converter {
     if (merged.contains("$ref") && merged.size() > 1) {
       json::object only{{"$ref", merged["$ref"]}};
       for (const auto& [key, value] : merged) {
-        static constexpr std::array harmless = {"$ref", "title", "description", "default", "examples", "$schema", "$defs", "definitions", "$id"};
+        static constexpr std::array harmless = {"$ref",    "title", "description", "default", "examples",
+                                                "$schema", "$defs", "definitions", "$id"};
         if (std::ranges::find(harmless, std::string_view(key)) == harmless.end()) {
           wrong(pointer, "$ref beside '{}' is not offered", std::string_view(key));
         }
@@ -301,11 +323,12 @@ class Converter {
     }
     std::string name;
     if (type == nullptr) {
-      name = object.contains("properties") || object.contains("required") || object.contains("additionalProperties") ? "object"
-             : object.contains("items") || object.contains("prefixItems")                                         ? "array"
-             : object.contains("pattern") || object.contains("minLength") || object.contains("maxLength")         ? "string"
-             : object.contains("minimum") || object.contains("maximum")                                           ? "number"
-                                                                                                                   : "";
+      name = object.contains("properties") || object.contains("required") || object.contains("additionalProperties")
+                 ? "object"
+             : object.contains("items") || object.contains("prefixItems")                                 ? "array"
+             : object.contains("pattern") || object.contains("minLength") || object.contains("maxLength") ? "string"
+             : object.contains("minimum") || object.contains("maximum")                                   ? "number"
+                                                                                                          : "";
       if (name.empty()) return "value";
     } else if (type->is_string()) {
       name = std::string(type->get_string());
@@ -316,7 +339,8 @@ class Converter {
     if (name == "integer") return visit_integer(object, pointer);
     if (name == "number") {
       for (const char* bound : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
-        if (object.contains(bound)) return wrong(pointer, "'{}' of a number is not offered; of an integer it is", bound);
+        if (object.contains(bound))
+          return wrong(pointer, "'{}' of a number is not offered; of an integer it is", bound);
       }
       return "number";
     }
@@ -349,7 +373,8 @@ class Converter {
     const auto [least, most] = counts_of(object, "minLength", "maxLength", pointer);
     if (const json::value* pattern = object.if_contains("pattern")) {
       if (!pattern->is_string()) return wrong(pointer, "pattern must be text");
-      if (least > 0 || most) return wrong(pointer, "pattern with minLength or maxLength is not offered; say it in the pattern");
+      if (least > 0 || most)
+        return wrong(pointer, "pattern with minLength or maxLength is not offered; say it in the pattern");
       auto body = regex_to_grammar(std::string_view(pattern->get_string()), "char");
       if (!body) return wrong(pointer + "/pattern", "{}", body.error().message);
       return rule("\"\\\"\" " + *body + " \"\\\"\"");
@@ -402,7 +427,8 @@ class Converter {
     }
     const std::string item = rule(items == nullptr ? "value" : visit(*items, pointer + "/items", depth + 1));
     if (most && *most == 0) return "\"[\" ws \"]\"";
-    const std::string more = most ? repeat(std::max<std::int64_t>(least - 1, 0), *most - 1) : repeat(std::max<std::int64_t>(least - 1, 0), {});
+    const std::string more = most ? repeat(std::max<std::int64_t>(least - 1, 0), *most - 1)
+                                  : repeat(std::max<std::int64_t>(least - 1, 0), {});
     const std::string list = item + " (ws \",\" ws " + item + ")" + more;
     return rule("\"[\" ws " + (least == 0 ? "(" + list + ")?" : list) + " ws \"]\"");
   }
@@ -412,8 +438,10 @@ class Converter {
     std::map<char32_t, std::vector<std::vector<char32_t>>> by_first;
     bool taken = false;  // one of them ends here
     for (const auto& name : names) {
-      if (name.size() == at) taken = true;
-      else by_first[name[at]].push_back(name);
+      if (name.size() == at)
+        taken = true;
+      else
+        by_first[name[at]].push_back(name);
     }
     std::string excluded;
     std::string body;
@@ -445,7 +473,8 @@ class Converter {
       for (const auto& [name, schema] : properties->get_object()) {
         const std::string at = fmt::format("{}/properties/{}", pointer, std::string_view(name));
         const std::string value = group(visit(schema, at, depth + 1));
-        members.push_back({rule(literal(json::serialize(json::value(name))) + " ws \":\" ws " + value), required.erase(std::string(name)) > 0});
+        members.push_back({rule(literal(json::serialize(json::value(name))) + " ws \":\" ws " + value),
+                           required.erase(std::string(name)) > 0});
         names.push_back(characters(name));
       }
     }
@@ -458,13 +487,16 @@ class Converter {
     std::string rest = "\"\"";
     std::string first = "\"\"";
     if (free) {
-      const std::string value = additional == nullptr || additional->is_bool() ? "value" : group(visit(*additional, pointer + "/additionalProperties", depth + 1));
+      const std::string value = additional == nullptr || additional->is_bool()
+                                    ? "value"
+                                    : group(visit(*additional, pointer + "/additionalProperties", depth + 1));
       const std::string key = names.empty() ? "string" : "\"\\\"\" " + other_names(names, 0) + " \"\\\"\"";
       const std::string member = rule(key + " ws \":\" ws " + value);
       rest = "(ws \",\" ws " + member + ")*";
       first = "(" + member + " " + rest + ")?";
     }
-    // From the last member to the first: what may follow when something came before (rest), and when nothing did (first).
+    // From the last member to the first: what may follow when something came before (rest), and when nothing did
+    // (first).
     for (auto member = members.rbegin(); member != members.rend(); ++member) {
       const std::string rest_rule = rule(rest);
       const std::string first_rule = rule(first);
@@ -486,7 +518,8 @@ class Converter {
 
 Result<std::string> json_schema_to_grammar(std::string_view schema_json) {
   if (schema_json.size() > schema_bytes_max) {
-    return fail(ErrorCode::invalid_argument, "the JSON schema has {} bytes; at most {}", schema_json.size(), schema_bytes_max);
+    return fail(ErrorCode::invalid_argument, "the JSON schema has {} bytes; at most {}", schema_json.size(),
+                schema_bytes_max);
   }
   json::parse_options options;
   options.max_depth = 2 * depth_max;

@@ -1,11 +1,11 @@
 #include "engine/json_schema.h"
 
+#include <random>
+#include <regex>
+
 #include <boost/json.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <random>
-#include <regex>
 
 #include "base/check.h"
 #include "engine/model.h"
@@ -49,7 +49,8 @@ std::optional<std::string> babble(const std::string& grammar, std::uint32_t seed
       // Short answers: what closes is likely, and so is the end.
       const std::string piece = demo().piece(static_cast<Token>(token), ParseSpecial::no);
       const bool closes = piece.find_first_of("\"}],:") != std::string::npos;
-      logits[token] = normal(random) + (closes ? 5.0F : 0.0F) + (demo().ends_generation(static_cast<Token>(token)) ? 9.0F : 0.0F);
+      logits[token] =
+          normal(random) + (closes ? 5.0F : 0.0F) + (demo().ends_generation(static_cast<Token>(token)) ? 9.0F : 0.0F);
     }
     const Token token = sampler->sample(logits);
     sampler->accept(token);
@@ -76,7 +77,9 @@ bool satisfies(const json::value& value, const json::value& schema) {
     return std::ranges::any_of(any->get_array(), [&](const json::value& each) { return satisfies(value, each); });
   }
   const std::string type = object.contains("type") ? std::string(object.at("type").as_string()) : "";
-  const auto bound = [&](const char* name) { return object.contains(name) ? std::optional(object.at(name).to_number<double>()) : std::nullopt; };
+  const auto bound = [&](const char* name) {
+    return object.contains(name) ? std::optional(object.at(name).to_number<double>()) : std::nullopt;
+  };
   if (type == "integer") {
     return value.is_int64() && (!bound("minimum") || value.to_number<double>() >= *bound("minimum")) &&
            (!bound("maximum") || value.to_number<double>() <= *bound("maximum"));
@@ -89,13 +92,16 @@ bool satisfies(const json::value& value, const json::value& schema) {
     if (const auto* pattern = object.if_contains("pattern")) {
       return std::regex_search(text, std::regex(std::string(pattern->get_string())));
     }
-    const auto length = static_cast<double>(std::ranges::count_if(text, [](char each) { return (each & 0xC0) != 0x80; }));
-    return (!bound("minLength") || length >= *bound("minLength")) && (!bound("maxLength") || length <= *bound("maxLength"));
+    const auto length =
+        static_cast<double>(std::ranges::count_if(text, [](char each) { return (each & 0xC0) != 0x80; }));
+    return (!bound("minLength") || length >= *bound("minLength")) &&
+           (!bound("maxLength") || length <= *bound("maxLength"));
   }
   if (type == "array") {
     if (!value.is_array()) return false;
     const auto size = static_cast<double>(value.get_array().size());
-    if ((bound("minItems") && size < *bound("minItems")) || (bound("maxItems") && size > *bound("maxItems"))) return false;
+    if ((bound("minItems") && size < *bound("minItems")) || (bound("maxItems") && size > *bound("maxItems")))
+      return false;
     return std::ranges::all_of(value.get_array(), [&](const json::value& each) {
       return !object.contains("items") || satisfies(each, object.at("items"));
     });
@@ -112,7 +118,8 @@ bool satisfies(const json::value& value, const json::value& schema) {
       const json::value* known = properties == nullptr ? nullptr : properties->get_object().if_contains(name);
       if (known != nullptr) {
         if (!satisfies(member, *known)) return false;
-      } else if (properties != nullptr && (!object.contains("additionalProperties") || object.at("additionalProperties") == false)) {
+      } else if (properties != nullptr &&
+                 (!object.contains("additionalProperties") || object.at("additionalProperties") == false)) {
         return false;
       }
     }
@@ -139,7 +146,8 @@ TEST_P(JsonSchemaOutputs, SatisfyTheSchema) {
   EXPECT_GT(checked, 3) << "too few outputs ended";
 }
 
-INSTANTIATE_TEST_SUITE_P(Schemas, JsonSchemaOutputs,
+INSTANTIATE_TEST_SUITE_P(
+    Schemas, JsonSchemaOutputs,
     testing::Values(
         R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "n": {"type": "integer", "minimum": 3, "maximum": 25}}, "required": ["name", "n"]})",
         R"({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "null"}, "c": {"enum": ["x", "ü", 3]}}})",

@@ -55,8 +55,9 @@ llama_context* make_context(const Model& model, const EngineOptions& options, gg
   params.type_k = type_k;
   params.type_v = type_v;
   params.kv_unified = shape.unified;
-  // A full-size window cache can be cut and shared anywhere; a windowed one only where its window still is. In a unified
-  // pool sharing is what the pool is for, and a windowed cache would fill up with shared cells that nobody can reuse.
+  // A full-size window cache can be cut and shared anywhere; a windowed one only where its window still is. In a
+  // unified pool sharing is what the pool is for, and a windowed cache would fill up with shared cells that nobody can
+  // reuse.
   params.swa_full = shape.unified && options.kv_cache;
   params.flash_attn_type = options.flash_attention == FlashAttention::on    ? LLAMA_FLASH_ATTN_TYPE_ENABLED
                            : options.flash_attention == FlashAttention::off ? LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -97,7 +98,8 @@ Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions
   if (!type_v) return std::unexpected(type_v.error());
   if (ggml_is_quantized(*type_v) && options.flash_attention == FlashAttention::off) {
     return fail(ErrorCode::invalid_argument,
-                "--cache-type-v {} needs flash attention; use --flash-attn auto, or --cache-type-v f16", options.type_v);
+                "--cache-type-v {} needs flash attention; use --flash-attn auto, or --cache-type-v f16",
+                options.type_v);
   }
   if (options.kv_cells == 0) options.kv_cells = std::min(std::max(info.context_train, 512U), cells_default_max);
   options.ubatch_tokens = std::min(options.ubatch_tokens, options.batch_tokens);
@@ -106,8 +108,8 @@ Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions
   if (options.layout == KvLayout::unified && !obstacle.empty()) {
     log::warn("--kv-layout unified: {}; using streams", obstacle);
   }
-  const bool want_unified =
-      obstacle.empty() && (options.layout == KvLayout::unified || (options.layout == KvLayout::automatic && options.kv_cache));
+  const bool want_unified = obstacle.empty() && (options.layout == KvLayout::unified ||
+                                                 (options.layout == KvLayout::automatic && options.kv_cache));
   std::string note = options.layout == KvLayout::streams ? "" : obstacle;
 
   const auto shape_for = [&](bool unified) {
@@ -117,7 +119,9 @@ Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions
     options.parallel = std::clamp(options.parallel, 1U, (sequences_max - 64) / 2);
     const bool has_state = info.recurrent || info.hybrid;
     const std::uint32_t kept = options.kv_cache ? options.parallel : 0;  // states of finished sequences
-    return Shape{unified, has_state ? options.parallel + kept : unified ? unified_sequences(options.parallel) : options.parallel};
+    return Shape{unified, has_state ? options.parallel + kept
+                          : unified ? unified_sequences(options.parallel)
+                                    : options.parallel};
   };
 
   const ComplaintRecorder complaints;
@@ -140,9 +144,9 @@ Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions
   options.layout = shape.unified ? KvLayout::unified : KvLayout::streams;
   options.kv_cells = llama_n_ctx(context);
 
-  const Cut cut = info.recurrent || info.hybrid                  ? Cut::at_end
+  const Cut cut = info.recurrent || info.hybrid                                     ? Cut::at_end
                   : info.sliding_window > 0 && !(shape.unified && options.kv_cache) ? Cut::window
-                                                                 : Cut::anywhere;
+                                                                                    : Cut::anywhere;
   std::uint32_t context_tokens = llama_n_ctx_seq(context);
   if (info.recurrent) context_tokens = options.kv_cells;
   if (info.context_train > 0) context_tokens = std::min(context_tokens, info.context_train);

@@ -1,7 +1,7 @@
 // The device tier: libllama's context, what its memory can do, and the books on who holds which cells.
 //
-// This is the only place that changes libllama's memory. Every operation leaves libllama and the ledger in agreement, or
-// the sequence empty (I8). Owned by the engine thread.
+// This is the only place that changes libllama's memory. Every operation leaves libllama and the ledger in agreement,
+// or the sequence empty (I8). Owned by the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class KvPool {
 
   [[nodiscard]] llama_context* context() const { return context_; }
   [[nodiscard]] const CellLedger& ledger() const { return ledger_; }
-  [[nodiscard]] std::uint32_t sequences() const { return sequences_; }           // sequence ids are 0 .. sequences-1
+  [[nodiscard]] std::uint32_t sequences() const { return sequences_; }            // sequence ids are 0 .. sequences-1
   [[nodiscard]] std::uint32_t context_tokens() const { return context_tokens_; }  // longest one sequence may become
   [[nodiscard]] bool unified() const { return unified_; }
   [[nodiscard]] Cut cut() const { return cut_; }
@@ -49,8 +49,8 @@ class KvPool {
   [[nodiscard]] std::uint32_t length(std::uint32_t sequence) const { return ledger_.length(sequence); }
   // The longest beginning of `source` of at most `wanted` tokens that can be shared now; 0: none.
   [[nodiscard]] std::uint32_t shareable(std::uint32_t source, std::uint32_t wanted) const;
-  // Gives the empty `target` the first `length` tokens of `source` (a value that shareable() returned). Cells are held by
-  // both in a unified pool and copied between streams. False: it did not work, and `target` is empty.
+  // Gives the empty `target` the first `length` tokens of `source` (a value that shareable() returned). Cells are held
+  // by both in a unified pool and copied between streams. False: it did not work, and `target` is empty.
   bool share(std::uint32_t source, std::uint32_t target, std::uint32_t length);
   // Keeps the first `length` tokens. False: that cannot be done, and the sequence is empty now.
   bool trim(std::uint32_t sequence, std::uint32_t length);

@@ -54,7 +54,8 @@ ModelInfo describe(const llama_model* model, const llama_vocab* vocabulary, cons
   info.recurrent = llama_model_is_recurrent(model);
   info.hybrid = llama_model_is_hybrid(model);
   // An encoder-only model (bert) still reports a decoder; what it lacks is causal attention.
-  info.decoder = llama_model_has_decoder(model) && meta(model, (info.architecture + ".attention.causal").c_str()) != "false";
+  info.decoder =
+      llama_model_has_decoder(model) && meta(model, (info.architecture + ".attention.causal").c_str()) != "false";
   if (const char* text = llama_model_chat_template(model, nullptr)) info.chat_template = text;
   return info;
 }
@@ -84,11 +85,12 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
   model->vocabulary_ = llama_model_get_vocab(model->model_);
   model->info_ = describe(model->model_, model->vocabulary_, options);
   if (llama_vocab_type(model->vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
-    return fail(ErrorCode::unsupported, "{}: the model has no vocabulary; Caravan serves text models", options.path.string());
+    return fail(ErrorCode::unsupported, "{}: the model has no vocabulary; Caravan serves text models",
+                options.path.string());
   }
   if (llama_model_is_diffusion(model->model_)) {
-    return fail(ErrorCode::unsupported, "{}: {} is a diffusion model, which Caravan does not serve", options.path.string(),
-                model->info_.architecture);
+    return fail(ErrorCode::unsupported, "{}: {} is a diffusion model, which Caravan does not serve",
+                options.path.string(), model->info_.architecture);
   }
   if (llama_model_has_encoder(model->model_) && llama_model_has_decoder(model->model_)) {
     return fail(ErrorCode::unsupported, "{}: {} is an encoder-decoder model, which Caravan does not serve",
@@ -115,14 +117,16 @@ Result<std::vector<Token>> Model::tokenize(std::string_view text, AddSpecial add
   try {
     const auto run = [&] {
       return llama_tokenize(vocabulary_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                            static_cast<std::int32_t>(tokens.size()), add == AddSpecial::yes, parse == ParseSpecial::yes);
+                            static_cast<std::int32_t>(tokens.size()), add == AddSpecial::yes,
+                            parse == ParseSpecial::yes);
     };
     std::int32_t count = run();
     if (count < 0 && count != INT32_MIN) {
       tokens.resize(static_cast<std::size_t>(-count));
       count = run();
     }
-    if (count < 0) return fail(ErrorCode::invalid_argument, "the text of {} bytes is too long to tokenize", text.size());
+    if (count < 0)
+      return fail(ErrorCode::invalid_argument, "the text of {} bytes is too long to tokenize", text.size());
     tokens.resize(static_cast<std::size_t>(count));
   } catch (const std::exception& problem) {  // libllama throws on text that is not UTF-8
     return fail(ErrorCode::invalid_argument, "the text cannot be tokenized: {}", problem.what());
@@ -164,11 +168,7 @@ std::string Model::detokenize(std::span<const Token> tokens, ParseSpecial specia
 bool Model::valid(Token token) const { return token >= 0 && token < llama_vocab_n_tokens(vocabulary_); }
 bool Model::ends_generation(Token token) const { return llama_vocab_is_eog(vocabulary_, token); }
 
-std::string Model::bos_text() const {
-  return piece(llama_vocab_bos(vocabulary_), ParseSpecial::yes);
-}
-std::string Model::eos_text() const {
-  return piece(llama_vocab_eos(vocabulary_), ParseSpecial::yes);
-}
+std::string Model::bos_text() const { return piece(llama_vocab_bos(vocabulary_), ParseSpecial::yes); }
+std::string Model::eos_text() const { return piece(llama_vocab_eos(vocabulary_), ParseSpecial::yes); }
 
 }  // namespace caravan::engine

@@ -19,16 +19,16 @@ struct llama_vocab;
 namespace caravan::engine {
 
 struct ModelOptions {
-  std::filesystem::path path;         // a GGUF file, its first shard, or a folder that holds one model
-  std::string alias;                  // the name clients see; empty: from the file
-  std::int32_t gpu_layers = -1;       // -ngl; -1: all
+  std::filesystem::path path;           // a GGUF file, its first shard, or a folder that holds one model
+  std::string alias;                    // the name clients see; empty: from the file
+  std::int32_t gpu_layers = -1;         // -ngl; -1: all
   std::function<void(float)> progress;  // 0..1 while loading
 };
 
 struct ModelInfo {
-  std::string name;          // alias, or general.name, or the file's stem
-  std::string architecture;  // "llama", "gemma3", ...
-  std::string description;   // "llama 2.8M F16"
+  std::string name;            // alias, or general.name, or the file's stem
+  std::string architecture;    // "llama", "gemma3", ...
+  std::string description;     // "llama 2.8M F16"
   std::filesystem::path path;  // the file (first shard) that was loaded
   std::uint64_t parameters = 0;
   std::uint64_t size_bytes = 0;
@@ -39,12 +39,12 @@ struct ModelInfo {
   std::uint32_t sliding_window = 0;  // 0: none
   bool recurrent = false;            // state is one vector at the end, not a cell a token
   bool hybrid = false;
-  bool decoder = true;               // false: embeddings only
-  std::string chat_template;         // from the file; empty: none
+  bool decoder = true;        // false: embeddings only
+  std::string chat_template;  // from the file; empty: none
 };
 
-enum class AddSpecial : bool { no, yes };     // BOS/EOS as the model wants them
-enum class ParseSpecial : bool { no, yes };   // "<|im_end|>" in the text is the control token, or just these characters
+enum class AddSpecial : bool { no, yes };    // BOS/EOS as the model wants them
+enum class ParseSpecial : bool { no, yes };  // "<|im_end|>" in the text is the control token, or just these characters
 
 class Model {
  public:
@@ -82,8 +82,8 @@ class Model {
   std::vector<std::string> control_texts_;
 };
 
-// Loads ggml's backends (CPU variants, GPUs) once a process and routes libllama's log into ours. Called by load; callers
-// that only look at devices (sizing) call it themselves. Thread-safe.
+// Loads ggml's backends (CPU variants, GPUs) once a process and routes libllama's log into ours. Called by load;
+// callers that only look at devices (sizing) call it themselves. Thread-safe.
 void load_backends();
 
 }  // namespace caravan::engine

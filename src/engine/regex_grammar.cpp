@@ -83,7 +83,8 @@ class Parser {
     if (take('.')) return std::string(any_);
     if (take('\\')) return escape();
     if (rest_.front() == '^' || rest_.front() == '$') return wrong("^ and $ are offered at the ends only");
-    if (std::string_view("*+?{").find(rest_.front()) != std::string_view::npos) return wrong("a quantifier has nothing before it");
+    if (std::string_view("*+?{").find(rest_.front()) != std::string_view::npos)
+      return wrong("a quantifier has nothing before it");
     return literal(next());
   }
 
@@ -98,13 +99,20 @@ class Parser {
     if (rest_.empty()) return wrong("it ends in a backslash");
     const char32_t character = next();
     switch (character) {
-      case U'd': return "[0-9]";
-      case U'D': return "[^0-9" + std::string(not_in_strings) + "]";
-      case U'w': return "[A-Za-z0-9_]";
-      case U'W': return "[^A-Za-z0-9_" + std::string(not_in_strings) + "]";
-      case U's': return "[ ]";
-      case U'S': return "[^ " + std::string(not_in_strings) + "]";
-      default: break;
+      case U'd':
+        return "[0-9]";
+      case U'D':
+        return "[^0-9" + std::string(not_in_strings) + "]";
+      case U'w':
+        return "[A-Za-z0-9_]";
+      case U'W':
+        return "[^A-Za-z0-9_" + std::string(not_in_strings) + "]";
+      case U's':
+        return "[ ]";
+      case U'S':
+        return "[^ " + std::string(not_in_strings) + "]";
+      default:
+        break;
     }
     const bool letter = (character >= U'a' && character <= U'z') || (character >= U'A' && character <= U'Z') ||
                         (character >= U'0' && character <= U'9');
@@ -123,11 +131,21 @@ class Parser {
       if (character == U'\\') {
         if (rest_.empty()) return wrong("it ends in a backslash");
         character = next();
-        if (character == U'd') { members += "0-9"; continue; }
-        if (character == U'w') { members += "A-Za-z0-9_"; continue; }
-        if (character == U's') { members += " "; continue; }
+        if (character == U'd') {
+          members += "0-9";
+          continue;
+        }
+        if (character == U'w') {
+          members += "A-Za-z0-9_";
+          continue;
+        }
+        if (character == U's') {
+          members += " ";
+          continue;
+        }
       }
-      if (!negated && (character == U'"' || character == U'\\')) return wrong("quotes and backslashes in a class are not offered");
+      if (!negated && (character == U'"' || character == U'\\'))
+        return wrong("quotes and backslashes in a class are not offered");
       members += grammar_escape(character);
       if (rest_.size() > 1 && rest_[0] == '-' && rest_[1] != ']') {
         rest_.remove_prefix(1);
@@ -142,9 +160,12 @@ class Parser {
 
   std::string quantifier() {
     std::string found;
-    if (take('*')) found = "*";
-    else if (take('+')) found = "+";
-    else if (take('?')) found = "?";
+    if (take('*'))
+      found = "*";
+    else if (take('+'))
+      found = "+";
+    else if (take('?'))
+      found = "?";
     else if (take('{')) {
       const std::size_t end = rest_.find('}');
       const std::string_view inner = rest_.substr(0, end);
@@ -152,8 +173,10 @@ class Parser {
           inner.find_first_not_of("0123456789,") != std::string_view::npos || inner.front() == ',') {
         return wrong("a {m,n} is malformed");
       }
-      for (std::size_t at = 0; at < inner.size(); at = inner.find(',', at) == std::string_view::npos ? inner.size() : inner.find(',', at) + 1) {
-        if (std::strtoul(std::string(inner.substr(at)).c_str(), nullptr, 10) > repeat_max) return wrong("a {m,n} repeats too often");
+      for (std::size_t at = 0; at < inner.size();
+           at = inner.find(',', at) == std::string_view::npos ? inner.size() : inner.find(',', at) + 1) {
+        if (std::strtoul(std::string(inner.substr(at)).c_str(), nullptr, 10) > repeat_max)
+          return wrong("a {m,n} repeats too often");
       }
       found = "{" + std::string(inner) + "}";
       rest_.remove_prefix(end + 1);

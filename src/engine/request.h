@@ -1,8 +1,8 @@
 // What the engine is asked and what it answers: plain values, free of libllama and of HTTP.
 //
-// A Request is submitted once (engine/engine.h); the engine then calls its Listener with Events, in order, on the engine
-// thread: any number of Delta, one ChoiceEnd per choice, then exactly one RequestEnd or RequestFailed, which is the last.
-// After a cancel nothing more is delivered but that last event (RequestFailed with ErrorCode::cancelled).
+// A Request is submitted once (engine/engine.h); the engine then calls its Listener with Events, in order, on the
+// engine thread: any number of Delta, one ChoiceEnd per choice, then exactly one RequestEnd or RequestFailed, which is
+// the last. After a cancel nothing more is delivered but that last event (RequestFailed with ErrorCode::cancelled).
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ struct Request {
   std::string session;  // empty: found by prefix
   std::vector<Token> prompt;
   SamplingParams sampling;
-  std::optional<std::uint32_t> max_tokens;      // per choice; none: to the end of the context
-  std::vector<std::string> stop;                // generation ends before the first of these; never part of the text
-  std::uint32_t choices = 1;                    // `n`; the prompt is prefilled once for all of them
-  std::optional<std::uint32_t> top_logprobs;    // set: a TokenLogprob with that many alternatives for each token
-  bool cache_prompt = true;                     // false: compute everything, share nothing
-  bool embedding = false;                       // answer with one Embedding instead of text
+  std::optional<std::uint32_t> max_tokens;    // per choice; none: to the end of the context
+  std::vector<std::string> stop;              // generation ends before the first of these; never part of the text
+  std::uint32_t choices = 1;                  // `n`; the prompt is prefilled once for all of them
+  std::optional<std::uint32_t> top_logprobs;  // set: a TokenLogprob with that many alternatives for each token
+  bool cache_prompt = true;                   // false: compute everything, share nothing
+  bool embedding = false;                     // answer with one Embedding instead of text
   TimePoint arrived = Clock::now();
 };
 

@@ -5,7 +5,7 @@
 namespace caravan::engine {
 namespace {
 
-constexpr std::uint32_t uses_counted_max = 4;    // beyond this a unit is not protected any longer
+constexpr std::uint32_t uses_counted_max = 4;     // beyond this a unit is not protected any longer
 constexpr std::uint64_t id_credit_per_token = 4;  // an id stays taken while about so many times its tokens go by
 
 // A side request may be worth less than one turnover ago; values start there.

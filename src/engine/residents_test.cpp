@@ -17,9 +17,7 @@ TEST(Residents, TheOldestGoesFirst) {
   EXPECT_EQ(eviction->keep, 0U);
 }
 
-TEST(Residents, NothingToEvictIsNone) {
-  EXPECT_FALSE(choose_eviction({}, cells, EvictFor::cells));
-}
+TEST(Residents, NothingToEvictIsNone) { EXPECT_FALSE(choose_eviction({}, cells, EvictFor::cells)); }
 
 TEST(Residents, TheLeafGoesBeforeItsTrunk) {
   std::vector<Fork> forks;
@@ -50,8 +48,9 @@ TEST(Residents, WhatOthersHoldIsNotGivenUpForCells) {
 }
 
 TEST(Residents, AOneTimeVisitorDoesNotPushOutAConversation) {
-  const ResidentView residents[] = {{.sequence = 0, .length = 400, .uses = 3, .last_used = 100},   // a chat of some turns
-                                    {.sequence = 1, .length = 400, .uses = 0, .last_used = 700}};  // a side request
+  const ResidentView residents[] = {
+      {.sequence = 0, .length = 400, .uses = 3, .last_used = 100},   // a chat of some turns
+      {.sequence = 1, .length = 400, .uses = 0, .last_used = 700}};  // a side request
   EXPECT_EQ(choose_eviction(residents, cells, EvictFor::cells)->sequence, 1U);
   // But an old conversation does not stay for ever.
   const ResidentView later[] = {{.sequence = 0, .length = 400, .uses = 3, .last_used = 100},

@@ -106,19 +106,19 @@ Result<Sampler> Sampler::create(const Model& model, const SamplingParams& params
       if (model.ends_generation(token)) biases.push_back({token, minus_infinity});
     }
   }
-  const bool penalties = params.penalty_last_n != 0 && (params.repeat_penalty != 1.0F || params.presence_penalty != 0.0F ||
-                                                        params.frequency_penalty != 0.0F);
+  const bool penalties =
+      params.penalty_last_n != 0 &&
+      (params.repeat_penalty != 1.0F || params.presence_penalty != 0.0F || params.frequency_penalty != 0.0F);
   sampler.before_.reset(make_chain());
   if (!biases.empty()) {
     add(sampler.before_.get(),
         llama_sampler_init_logit_bias(tokens, static_cast<std::int32_t>(biases.size()), biases.data()));
   }
   if (penalties) {
-    sampler.penalty_last_n_ = params.penalty_last_n < 0 ? static_cast<std::int32_t>(model.info().context_train)
-                                                        : params.penalty_last_n;
-    add(sampler.before_.get(),
-        llama_sampler_init_penalties(tokens, sampler.penalty_last_n_, params.repeat_penalty, params.frequency_penalty,
-                                     params.presence_penalty));
+    sampler.penalty_last_n_ =
+        params.penalty_last_n < 0 ? static_cast<std::int32_t>(model.info().context_train) : params.penalty_last_n;
+    add(sampler.before_.get(), llama_sampler_init_penalties(tokens, sampler.penalty_last_n_, params.repeat_penalty,
+                                                            params.frequency_penalty, params.presence_penalty));
   }
   if (!params.grammar.empty()) {
     sampler.grammar_.reset(llama_sampler_init_grammar(vocabulary, params.grammar.c_str(), "root"));

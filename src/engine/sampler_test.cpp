@@ -1,11 +1,11 @@
 #include "engine/sampler.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "base/check.h"
 #include "engine/model.h"
@@ -157,14 +157,17 @@ TEST(ValidateSampling, NamesTheFieldAndTheValue) {
     const Status status = validate(params, demo());
     return status ? std::string("accepted") : status.error().message;
   };
-  EXPECT_THAT(refused([](auto& p) { p.temperature = -1; }), testing::AllOf(testing::HasSubstr("temperature"), testing::HasSubstr("-1")));
+  EXPECT_THAT(refused([](auto& p) { p.temperature = -1; }),
+              testing::AllOf(testing::HasSubstr("temperature"), testing::HasSubstr("-1")));
   EXPECT_THAT(refused([](auto& p) { p.top_p = 1.5F; }), testing::HasSubstr("top_p"));
   EXPECT_THAT(refused([](auto& p) { p.temperature = NAN; }), testing::HasSubstr("temperature"));
   EXPECT_THAT(refused([](auto& p) { p.logit_bias = {{999999, 1}}; }), testing::HasSubstr("999999"));
   for (const char* grammar : {"root ::= (", "nothing ::= \"a\"", "root ::= root \"a\"", "root ::= missing", "\x01"}) {
     EXPECT_THAT(refused([&](auto& p) { p.grammar = grammar; }), testing::HasSubstr("grammar")) << grammar;
   }
-  EXPECT_THAT(refused([](auto& p) { p.grammar = "root ::= " + std::string(500, '(') + "\"a\"" + std::string(500, ')'); }), testing::HasSubstr("grammar"));
+  EXPECT_THAT(
+      refused([](auto& p) { p.grammar = "root ::= " + std::string(500, '(') + "\"a\"" + std::string(500, ')'); }),
+      testing::HasSubstr("grammar"));
   EXPECT_EQ(refused([](auto&) {}), "accepted");
 }
 

@@ -53,10 +53,10 @@ struct Sequence {
   SequenceState state = SequenceState::idle;
   // Of the tokens, the first KvPool::length(id) are in memory. Running: prompt and generated. Resident: what is kept.
   std::vector<Token> tokens;
-  std::string tenant;   // who may share it, when tenants are isolated
+  std::string tenant;  // who may share it, when tenants are isolated
   std::string session;
-  // Tokens from here on were decoded with others in front of them than now (context shift): their KV is not what a fresh
-  // computation of `tokens` gives, so nobody may share it.
+  // Tokens from here on were decoded with others in front of them than now (context shift): their KV is not what a
+  // fresh computation of `tokens` gives, so nobody may share it.
   std::optional<std::uint32_t> exact_below;
 
   // Running.

@@ -10,7 +10,7 @@ constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // The first position at which a stop string stands, or could come to stand once more bytes arrive.
 struct StopSearch {
-  std::size_t match = std::string::npos;    // complete
+  std::size_t match = std::string::npos;  // complete
   std::size_t which = 0;
   std::size_t partial = std::string::npos;  // the text ends in a beginning of one
 };
@@ -89,7 +89,8 @@ TextStream::Output TextStream::release(bool all) {
   const StopSearch search = find_stop(held_, stops_);
   Output output;
   std::size_t end = held_.size();
-  if (search.match != std::string::npos && (all || search.partial == std::string::npos || search.match < search.partial)) {
+  if (search.match != std::string::npos &&
+      (all || search.partial == std::string::npos || search.match < search.partial)) {
     end = search.match;
     output.stop = stops_[search.which];
   } else if (!all && search.partial != std::string::npos) {

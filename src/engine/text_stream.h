@@ -31,8 +31,8 @@ class TextStream {
   std::string held_;  // bytes not yet sent
 };
 
-// The length of a well-formed UTF-8 character at the front of `bytes`; 0 if there is none. `incomplete` tells whether more
-// bytes could make it one; `bad` how many bytes the maximal ill-formed subpart has otherwise.
+// The length of a well-formed UTF-8 character at the front of `bytes`; 0 if there is none. `incomplete` tells whether
+// more bytes could make it one; `bad` how many bytes the maximal ill-formed subpart has otherwise.
 struct Utf8Step {
   std::size_t length = 0;
   bool incomplete = false;

@@ -64,7 +64,12 @@ TEST(TextStream, ACharacterOfFourByteTokensComesWhole) {
 }
 
 TEST(TextStream, BytesThatAreNoTextAreReplaced) {
-  EXPECT_EQ(stream("a\xFF" "b", {}, {1}).text, "a\xEF\xBF\xBD" "b");
+  EXPECT_EQ(stream("a\xFF"
+                   "b",
+                   {}, {1})
+                .text,
+            "a\xEF\xBF\xBD"
+            "b");
   EXPECT_EQ(stream("a\xF0\x9F", {}, {2}).text, "a\xEF\xBF\xBD");
   EXPECT_EQ(stream("\xED\xA0\x80", {}, {1, 2}).text, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // a lone surrogate
 }
@@ -80,7 +85,8 @@ TEST(TextStream, AnySplitGivesTheTextBeforeTheFirstStop) {
     const auto piece = rc::gen::element<std::string>("a", "b", "ab", "é", "退", "😀", "\xF0", "\x9F", "\n");
     std::string bytes;
     for (const std::string& each : *rc::gen::container<std::vector<std::string>>(piece)) bytes += each;
-    auto stops = *rc::gen::container<std::vector<std::string>>(3, rc::gen::element<std::string>("ab", "ba", "退a", "bb\n", "aba"));
+    auto stops = *rc::gen::container<std::vector<std::string>>(
+        3, rc::gen::element<std::string>("ab", "ba", "退a", "bb\n", "aba"));
     std::vector<std::size_t> cuts;
     for (std::size_t i = 1; i < bytes.size(); ++i) {
       if (*rc::gen::arbitrary<bool>()) cuts.push_back(i);
