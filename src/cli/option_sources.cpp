@@ -125,7 +125,27 @@ Error OptionTable::unknown_flag(const std::string& flag) const {
                       suggestion.empty() ? fmt::format("; see caravan {} -h", text_.name) : "")};
 }
 
-OptionTable::Givens OptionTable::read_environment(const Environment& environment) const {
+// A name that is nearly an option's was meant for us; others with our prefix may be somebody else's.
+Status OptionTable::refuse_mistyped(const Environment& environment) const {
+  std::vector<std::string> known{"CARAVAN_CONFIG"};
+  for (const auto& group : groups_) {
+    for (const auto& option : group.options) {
+      if (!option.flag_only && !option.hidden) known.push_back(environment_name(option.name));
+    }
+  }
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with("CARAVAN_") || std::ranges::find(known, name) != known.end()) continue;
+    const auto nearest = nearest_name(name, known);
+    constexpr std::size_t slip = 2;
+    if (nearest && edit_distance(name, *nearest) <= slip) {
+      return fail(ErrorCode::invalid_argument, "{} in the environment is no option; did you mean {}?", name, *nearest);
+    }
+  }
+  return {};
+}
+
+Result<OptionTable::Givens> OptionTable::read_environment(const Environment& environment) const {
+  if (const Status status = refuse_mistyped(environment); !status) return std::unexpected(status.error());
   Givens given;
   for (const auto& group : groups_) {
     for (const auto& option : group.options) {

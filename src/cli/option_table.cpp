@@ -61,7 +61,9 @@ Result<Wanted> OptionTable::read(std::span<const std::string> arguments, const E
   if (line->wanted != Wanted::run) return line->wanted;
 
   Givens given = line->options;
-  given.merge(read_environment(environment));  // keeps what is there: flags win
+  auto around = read_environment(environment);
+  if (!around) return std::unexpected(around.error());
+  given.merge(std::move(*around));  // keeps what is there: flags win
   if (config_file_) {
     std::optional<std::string> path = line->config_file;
     if (const auto found = environment.find("CARAVAN_CONFIG"); !path && found != environment.end())

@@ -111,7 +111,8 @@ class OptionTable {
   [[nodiscard]] Result<CommandLine> read_flags(std::span<const std::string> arguments) const;
   [[nodiscard]] std::vector<std::string> with_long_names(std::span<const std::string> arguments) const;
   [[nodiscard]] Error unknown_flag(const std::string& flag) const;
-  [[nodiscard]] Givens read_environment(const Environment& environment) const;
+  [[nodiscard]] Result<Givens> read_environment(const Environment& environment) const;
+  [[nodiscard]] Status refuse_mistyped(const Environment& environment) const;
   [[nodiscard]] Result<Givens> read_file(const std::string& path) const;
   [[nodiscard]] Status apply(const Option& option, const Given& given) const;
   [[nodiscard]] Status apply_positionals(const std::vector<std::string>& given) const;

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 namespace caravan::cli {
 namespace {
@@ -151,6 +152,26 @@ TEST_F(OptionTableTest, SecretsAreNotShownInErrors) {
 TEST_F(OptionTableTest, AServiceAddressFromKubernetesIsNotAValue) {
   read({}, {{"CARAVAN_COATS", "tcp://10.0.0.1:80"}});
   EXPECT_EQ(paint_.coats, 2U);
+}
+
+TEST_F(OptionTableTest, AMistypedEnvironmentNameIsRefusedAForeignOneIsNot) {
+  EXPECT_EQ(error({}, {{"CARAVAN_COTAS", "3"}}),
+            "CARAVAN_COTAS in the environment is no option; did you mean CARAVAN_COATS?");
+  EXPECT_EQ(error({}, {{"CARAVAN_SERVICE_HOST", "10.0.0.1"}, {"CARAVAN_COATS_80_TCP", "x"}}), "");
+}
+
+TEST_F(OptionTableTest, AnyWordsAndAnyFileAreAnsweredWithoutHarm) {
+  EXPECT_TRUE(rc::check("words", [this](const std::vector<std::string>& words) { (void)table_.read(words, {}); }));
+  EXPECT_TRUE(rc::check("flags", [this] {
+    const auto words = *rc::gen::container<std::vector<std::string>>(
+        rc::gen::element<std::string>("--coats", "-c", "--no-primer", "--primer=", "--=", "-", "--", "---", "=",
+                                      "-c=", "--bucket", "\xFF", "--help=x", "--config", "9", "wall"));
+    (void)table_.read(words, {});
+  }));
+  EXPECT_TRUE(rc::check("file", [this](const std::string& text) {
+    const auto path = file("coats = 1\n" + text);
+    (void)table_.read(std::vector<std::string>{"--config", path}, {});
+  }));
 }
 
 TEST_F(OptionTableTest, HelpShowsNamesDefaultsAndExamples) {

@@ -1,5 +1,6 @@
 #include "cli/serve.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -83,9 +84,23 @@ Result<std::unique_ptr<engine::ChatTemplate>> make_chat_template(const engine::M
   return engine::ChatTemplate::create(model, *text);
 }
 
+// On a line of its own, whatever a file calls its model.
+std::string one_line(std::string name) {
+  std::ranges::replace_if(name, [](unsigned char c) { return c < 0x20; }, ' ');
+  return name;
+}
+
+void warn_of_open_door(const http::ServerOptions& server) {
+  const bool is_local = server.host == "127.0.0.1" || server.host == "localhost" || server.host == "::1";
+  if (!is_local && server.api_keys.empty()) {
+    log::warn("whoever reaches {} can use this model; --api-key or --api-key-file asks for a key", server.host);
+  }
+}
+
 int serve(ServeOptions options) {
   prometheus::Registry registry;
   options.server.handle_signals = true;
+  warn_of_open_door(options.server);
   const auto server = http::Server::create(options.server, registry);
   if (!server)
     return server.error().code == ErrorCode::invalid_argument ? usage_error(server.error()) : failure(server.error());
@@ -100,7 +115,7 @@ int serve(ServeOptions options) {
   (*engine)->start();
   (*server)->set_model(**model, chat_template->get(), **engine);
   network.loading_over();
-  fmt::print("caravan: serving {} on {}\n", (*model)->info().name, (*server)->url());
+  fmt::print("caravan: serving {} on {}\n", one_line((*model)->info().name), (*server)->url());
   std::fflush(stdout);
 
   network.wait();
