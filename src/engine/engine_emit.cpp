@@ -37,7 +37,9 @@ void Engine::emit_token(Sequence& sequence, const float* logits) {
   if (request.max_tokens == 0U) return finish(sequence, FinishReason::length, {});
 
   const std::span<const float> row(logits, model_.info().vocabulary);
-  const Token token = choice.sampler.sample(row);
+  const std::optional<Token> sampled = choice.sampler.sample(row);
+  if (!sampled) return finish(sequence, FinishReason::stop, {});
+  const Token token = *sampled;
   choice.sampler.accept(token);
   ++choice.generated;
   ++totals_.tokens_generated;
