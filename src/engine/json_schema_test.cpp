@@ -52,7 +52,9 @@ std::optional<std::string> babble(const std::string& grammar, std::uint32_t seed
       logits[token] =
           normal(random) + (closes ? 5.0F : 0.0F) + (demo().ends_generation(static_cast<Token>(token)) ? 9.0F : 0.0F);
     }
-    const Token token = sampler->sample(logits);
+    const auto sampled = sampler->sample(logits);
+    if (!sampled) return std::nullopt;
+    const Token token = *sampled;
     sampler->accept(token);
     if (demo().ends_generation(token)) {
       // Bytes without sense need not be UTF-8; a client gets them as the stream mends them.
