@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "engine/backends.h"
+#include "engine/gguf_file.h"
 
 namespace caravan::engine {
 namespace {
@@ -62,13 +63,18 @@ ModelInfo describe(const llama_model* model, const llama_vocab* vocabulary, cons
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
+Result<std::unique_ptr<Model>> Model::load(const ModelOptions& given) {
   load_backends();
-  if (std::error_code error; !std::filesystem::is_regular_file(options.path, error)) {
-    return fail(ErrorCode::not_found, "{}: no such model file; give a GGUF file or a folder that holds one",
-                options.path.string());
-  }
+  const auto file = resolve_model(given.path);
+  if (!file) return std::unexpected(file.error());
+  const auto facts = check_model_file(*file);
+  if (!facts) return std::unexpected(facts.error());
+  ModelOptions options = given;
+  options.path = file->path();
   llama_model_params params = llama_model_default_params();
+  // libllama puts the matrices of latent attention into AMX buffers, cannot multiply there by what the graph has, and
+  // aborts when the context is made.
+  if (facts->latent_attention) params.use_extra_bufts = false;
   params.n_gpu_layers = options.gpu_layers;
   if (options.progress) {
     params.progress_callback = on_progress;
@@ -84,6 +90,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& options) {
   }
   model->vocabulary_ = llama_model_get_vocab(model->model_);
   model->info_ = describe(model->model_, model->vocabulary_, options);
+  model->facts_ = *facts;
   if (llama_vocab_type(model->vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
     return fail(ErrorCode::unsupported, "{}: the model has no vocabulary; Caravan serves text models",
                 options.path.string());

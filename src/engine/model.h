@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/gguf_file.h"
 #include "engine/request.h"
 
 struct llama_model;
@@ -55,6 +56,7 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   [[nodiscard]] const ModelInfo& info() const { return info_; }
+  [[nodiscard]] const ModelFacts& facts() const { return facts_; }  // what sizing needs
 
   // Errors: invalid_argument when `text` is not UTF-8 or too long to tokenize.
   [[nodiscard]] Result<std::vector<Token>> tokenize(std::string_view text, AddSpecial add, ParseSpecial parse) const;
@@ -79,6 +81,7 @@ class Model {
   llama_model* model_ = nullptr;
   const llama_vocab* vocabulary_ = nullptr;
   ModelInfo info_;
+  ModelFacts facts_;
   std::vector<std::string> control_texts_;
 };
 
