@@ -44,6 +44,24 @@ const char* phase_name(Phase phase) {
 
 }  // namespace
 
+HttpResponse answer_memory(const HttpRequest& /*request*/, const Serving& serving, ServerState& /*state*/) {
+  json::array devices;
+  for (const engine::DeviceMemory& memory : serving.engine->memory()) {
+    json::object device;
+    device["device"] = valid_utf8(memory.device);
+    device["description"] = valid_utf8(memory.description);
+    device["total_bytes"] = memory.total_bytes;
+    device["free_bytes"] = memory.free_bytes;
+    device["weights_bytes"] = memory.weights_bytes;
+    device["kv_bytes"] = memory.kv_bytes;
+    device["compute_bytes"] = memory.compute_bytes;
+    devices.emplace_back(std::move(device));
+  }
+  json::object answer;
+  answer["devices"] = std::move(devices);
+  return success(answer);
+}
+
 HttpResponse answer_cache(const HttpRequest& /*request*/, const Serving& serving, ServerState& /*state*/) {
   const auto status = serving.engine->status();
   std::uint64_t shared = 0;  // seen by each sequence beyond the first that holds them

@@ -1,4 +1,4 @@
-// GET /caravan/v1/{cache,sessions,cluster}: what operators and the dashboard ask.
+// GET /caravan/v1/{memory,cache,sessions,cluster}: what operators and the dashboard ask.
 #pragma once
 
 #include "http/message.h"
@@ -6,6 +6,7 @@
 
 namespace caravan::http {
 
+HttpResponse answer_memory(const HttpRequest& request, const Serving& serving, ServerState& state);
 HttpResponse answer_cache(const HttpRequest& request, const Serving& serving, ServerState& state);
 HttpResponse answer_sessions(const HttpRequest& request, const Serving& serving, ServerState& state);
 // Answers while loading and draining too: that is what the node's `state` tells.

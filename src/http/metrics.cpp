@@ -67,6 +67,20 @@ void add_engine(Figures& figures, const engine::Engine& engine) {
   figures.gauge("caravan_compute_threads", "Threads that compute now.", status->threads);
   figures.gauge("caravan_decode_age_seconds", "How long the decode that is running now has taken.",
                 seconds(engine.decode_age()));
+  // All uses of one kind in a family, so one walk a kind.
+  const auto memory = engine.memory();
+  const auto device = [](const engine::DeviceMemory& on, const char* use) -> Labels {
+    return {{"device", on.device}, {"use", use}};
+  };
+  for (const auto& on : memory) {
+    figures.gauge("caravan_device_bytes", "Bytes on a device by use.", static_cast<double>(on.weights_bytes),
+                  device(on, "weights"));
+    figures.gauge("caravan_device_bytes", "", static_cast<double>(on.kv_bytes), device(on, "kv"));
+    figures.gauge("caravan_device_bytes", "", static_cast<double>(on.compute_bytes), device(on, "compute"));
+  }
+  for (const auto& on : memory)
+    figures.gauge("caravan_device_free_bytes", "Free bytes on a device.", static_cast<double>(on.free_bytes),
+                  {{"device", on.device}});
 }
 
 void add_llama_server(Figures& figures, const engine::EngineStatus& status, double prompt_seconds,

@@ -29,6 +29,7 @@ constexpr std::array kRoutes = {
     Route{Method::post, "/tokenize", Access::key, Work{answer_tokenize}},
     Route{Method::post, "/detokenize", Access::key, Work{answer_detokenize}},
     Route{Method::post, "/apply-template", Access::key, Work{answer_apply_template}},
+    Route{Method::get, "/caravan/v1/memory", Access::admin, Work{answer_memory}},
     Route{Method::get, "/caravan/v1/cache", Access::admin, Work{answer_cache}},
     Route{Method::get, "/caravan/v1/sessions", Access::admin, Work{answer_sessions}},
     Route{Method::get, "/caravan/v1/cluster", Access::admin, Quick{answer_cluster}},
