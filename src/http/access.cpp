@@ -16,9 +16,9 @@ bool same_secret(std::string_view presented, std::string_view secret) {
 
 std::string_view presented_key(const HttpRequest& request) {
   const std::string_view authorization = request.header("authorization");
-  constexpr std::string_view kScheme = "Bearer ";
-  if (authorization.size() > kScheme.size() && same_token(authorization.substr(0, kScheme.size()), kScheme))
-    return authorization.substr(kScheme.size());
+  constexpr std::string_view scheme = "Bearer ";
+  if (authorization.size() > scheme.size() && same_token(authorization.substr(0, scheme.size()), scheme))
+    return authorization.substr(scheme.size());
   return request.header("x-api-key");
 }
 

@@ -29,11 +29,11 @@ using ApiResult = std::expected<T, ApiError>;
 
 // return bad_request("n", "n is {}; give 1 to {}", n, limit);
 template <class... Args>
-[[nodiscard]] std::unexpected<ApiError> bad_request(std::string param, fmt::format_string<Args...> format,
+[[nodiscard]] std::unexpected<ApiError> bad_request(const std::string& param, fmt::format_string<Args...> format,
                                                     Args&&... args) {
   return std::unexpected(ApiError{.status = 400,
                                   .message = fmt::format(format, std::forward<Args>(args)...),
-                                  .param = std::move(param),
+                                  .param = param,
                                   .code = {},
                                   .n_prompt_tokens = {},
                                   .n_ctx = {}});

@@ -99,12 +99,13 @@ asio::awaitable<void> answer(Connection& connection, Api api) {
     return submit(api, connection.request(), serving, state, mailbox);
   };
   auto submitted = co_await state.workers.run(std::move(task));
-  if (!submitted)
+  if (!submitted) {
     co_await connection.send(error_response(submitted.error()));
-  else if (submitted->prepared.call.stream)
+  } else if (submitted->prepared.call.stream) {
     co_await stream(connection, inbox, *submitted);
-  else
+  } else {
     co_await collect(connection, inbox, *submitted);
+  }
 }
 
 }  // namespace

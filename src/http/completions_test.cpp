@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "http/json_text.h"
-#include "http/serving_fixture.h"
+#include "http/serving_fixture_test.h"
 
 namespace caravan::http {
 namespace {
@@ -15,7 +15,7 @@ namespace json = boost::json;
 
 class Completions : public ServingTest {};
 
-constexpr const char* kChat = "/v1/chat/completions";
+constexpr const char* chat_path = "/v1/chat/completions";
 
 std::string text_of(const json::object& body, std::size_t choice = 0) {
   return std::string(body.at("choices").at(choice).at("message").at("content").as_string());
@@ -26,7 +26,7 @@ std::int64_t number(const json::value& value) { return value.to_number<std::int6
 TEST_F(Completions, AnswersAChatWithUsageAndAccount) {
   serve({.node_id = "a"});
   const ClientAnswer answer =
-      post(kChat, chat_body("When does the desk open?", R"("max_tokens":16)"), {{"X-Session-Id", "s1"}});
+      post(chat_path, chat_body("When does the desk open?", R"("max_tokens":16)"), {{"X-Session-Id", "s1"}});
   ASSERT_EQ(answer.status, 200U) << answer.body;
   EXPECT_EQ(answer.header("x-caravan-node"), "a");
   EXPECT_EQ(answer.header("content-type"), "application/json");
@@ -49,9 +49,9 @@ TEST_F(Completions, AnswersAChatWithUsageAndAccount) {
 TEST_F(Completions, TheSecondTimeIsCachedUnlessTheClientDoesNotWantIt) {
   serve();
   const std::string prompt(300, 'x');
-  const json::object first = ask(kChat, chat_body(prompt, R"("max_tokens":4)"));
-  const json::object second = ask(kChat, chat_body(prompt, R"("max_tokens":4)"));
-  const json::object uncached = ask(kChat, chat_body(prompt, R"("max_tokens":4,"cache_prompt":false)"));
+  const json::object first = ask(chat_path, chat_body(prompt, R"("max_tokens":4)"));
+  const json::object second = ask(chat_path, chat_body(prompt, R"("max_tokens":4)"));
+  const json::object uncached = ask(chat_path, chat_body(prompt, R"("max_tokens":4,"cache_prompt":false)"));
   const auto cached = [](const json::object& body) {
     return number(body.at("usage").at("prompt_tokens_details").at("cached_tokens"));
   };
@@ -65,9 +65,9 @@ TEST_F(Completions, TheSecondTimeIsCachedUnlessTheClientDoesNotWantIt) {
 TEST_F(Completions, StreamsTheSameTextAsWithoutStreaming) {
   serve();
   const std::string fields = R"("max_tokens":24,"seed":1)";
-  const json::object body = ask(kChat, chat_body("Tell me about the library.", fields));
+  const json::object body = ask(chat_path, chat_body("Tell me about the library.", fields));
   const ClientAnswer answer = post(
-      kChat,
+      chat_path,
       chat_body("Tell me about the library.", fields + R"(,"stream":true,"stream_options":{"include_usage":true})"));
   ASSERT_EQ(answer.status, 200U) << answer.body;
   EXPECT_TRUE(answer.header("content-type").starts_with("text/event-stream"));
@@ -98,7 +98,7 @@ TEST_F(Completions, StreamsTheSameTextAsWithoutStreaming) {
 
 TEST_F(Completions, SeveralChoicesAndPromptsInOneRequest) {
   serve();
-  const json::object body = ask(kChat, chat_body("Hello", R"("n":3,"max_tokens":4,"temperature":1,"seed":5)"));
+  const json::object body = ask(chat_path, chat_body("Hello", R"("n":3,"max_tokens":4,"temperature":1,"seed":5)"));
   ASSERT_EQ(body.at("choices").as_array().size(), 3U);
   EXPECT_EQ(body.at("choices").at(2).at("index"), 2);
   const json::object texts = ask(
@@ -123,22 +123,22 @@ TEST_F(Completions, TokenPromptsAreTheSameAsTheirText) {
 
 TEST_F(Completions, StopStringsEndTheText) {
   serve();
-  const std::string whole = text_of(ask(kChat, chat_body("Tell me about the library.", R"("max_tokens":24)")));
+  const std::string whole = text_of(ask(chat_path, chat_body("Tell me about the library.", R"("max_tokens":24)")));
   ASSERT_GT(whole.size(), 8U);
   const std::string stop = whole.substr(5, 3);
   const std::string fields = R"("max_tokens":24,"stop":)" + to_text(json::value(json::string(stop)));
-  const json::object body = ask(kChat, chat_body("Tell me about the library.", fields));
+  const json::object body = ask(chat_path, chat_body("Tell me about the library.", fields));
   EXPECT_EQ(text_of(body), whole.substr(0, whole.find(stop)));
   EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "stop");
   const SseEvents stream =
-      events_of(post(kChat, chat_body("Tell me about the library.", fields + R"(,"stream":true)")).body);
+      events_of(post(chat_path, chat_body("Tell me about the library.", fields + R"(,"stream":true)")).body);
   EXPECT_EQ(joined(stream), whole.substr(0, whole.find(stop)));
 }
 
 TEST_F(Completions, LogprobsComeForEveryTokenInBothShapes) {
   serve();
   for (int round = 0; round < 2; ++round) {  // the second time after a full hit
-    const json::object chat = ask(kChat, chat_body("Hello", R"("max_tokens":5,"logprobs":true,"top_logprobs":2)"));
+    const json::object chat = ask(chat_path, chat_body("Hello", R"("max_tokens":5,"logprobs":true,"top_logprobs":2)"));
     const json::array& content = chat.at("choices").at(0).at("logprobs").at("content").as_array();
     EXPECT_EQ(static_cast<std::int64_t>(content.size()), number(chat.at("usage").at("completion_tokens")));
     EXPECT_EQ(content.at(0).at("top_logprobs").as_array().size(), 2U);
@@ -154,14 +154,15 @@ TEST_F(Completions, APromptLongerThanTheContextIsRefusedWithBothCounts) {
   small.kv_cells = 256;
   serve({}, small);
   for (const char* stream : {"false", "true"}) {
-    const ClientAnswer answer = post(kChat, chat_body(std::string(4000, 'x'), std::string(R"("stream":)") + stream));
+    const ClientAnswer answer =
+        post(chat_path, chat_body(std::string(4000, 'x'), std::string(R"("stream":)") + stream));
     EXPECT_EQ(answer.status, 400U);
     const json::object error = json::parse(answer.body).at("error").as_object();
     EXPECT_EQ(error.at("code"), "context_length_exceeded");
     EXPECT_EQ(number(error.at("n_ctx")), engine().status()->context_tokens);
     EXPECT_GT(number(error.at("n_prompt_tokens")), number(error.at("n_ctx")));
   }
-  const json::object fits = ask(kChat, chat_body("Hello", R"("max_tokens":100000)"));
+  const json::object fits = ask(chat_path, chat_body("Hello", R"("max_tokens":100000)"));
   EXPECT_FALSE(fits.empty());
 }
 
@@ -169,7 +170,7 @@ TEST_F(Completions, BadRequestsAreOpenAiShaped) {
   serve();
   for (const char* fields : {R"("temperature":-1)", R"("top_p":7)", R"("grammar":"nonsense")", R"("n":0)",
                              R"("logit_bias":{"99999999":1})", R"("mirostat":5)", R"("max_tokens":0)"}) {
-    const ClientAnswer answer = post(kChat, chat_body("x", fields));
+    const ClientAnswer answer = post(chat_path, chat_body("x", fields));
     EXPECT_EQ(answer.status, 400U) << fields << answer.body;
     const json::object error = json::parse(answer.body).at("error").as_object();
     EXPECT_EQ(error.at("type"), "invalid_request_error");
@@ -186,7 +187,8 @@ TEST_F(Completions, AFullQueueIs429WithRetryAfter) {
   int refused = 0;
   for (int i = 0; i < 12; ++i) {
     clients.push_back(std::make_unique<TestClient>(port()));
-    clients.back()->send(request_text("POST", kChat, chat_body("Hello", R"("max_tokens":400,"ignore_eos":true)"), {}));
+    clients.back()->send(
+        request_text("POST", chat_path, chat_body("Hello", R"("max_tokens":400,"ignore_eos":true)"), {}));
   }
   for (auto& client : clients) {
     const auto answer = client->answer();
@@ -198,7 +200,7 @@ TEST_F(Completions, AFullQueueIs429WithRetryAfter) {
   }
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 12);
-  EXPECT_EQ(post(kChat, chat_body("Hello", R"("max_tokens":2)")).status, 200U);
+  EXPECT_EQ(post(chat_path, chat_body("Hello", R"("max_tokens":2)")).status, 200U);
 }
 
 TEST_F(Completions, StreamsSayTheyAreAliveWhileTheyWait) {
@@ -206,9 +208,10 @@ TEST_F(Completions, StreamsSayTheyAreAliveWhileTheyWait) {
   small.parallel = 1;
   serve({.keep_alive_interval = std::chrono::milliseconds(20)}, small);
   TestClient busy(port());
-  busy.send(request_text("POST", kChat, chat_body("Hello", R"("max_tokens":500,"ignore_eos":true,"stream":true)"), {}));
+  busy.send(
+      request_text("POST", chat_path, chat_body("Hello", R"("max_tokens":500,"ignore_eos":true,"stream":true)"), {}));
   busy.receive_until("data: ");
-  const SseEvents waited = events_of(post(kChat, chat_body("Hi", R"("max_tokens":2,"stream":true)")).body);
+  const SseEvents waited = events_of(post(chat_path, chat_body("Hi", R"("max_tokens":2,"stream":true)")).body);
   EXPECT_GT(waited.keep_alives, 0U);
   EXPECT_TRUE(waited.done);
 }
@@ -218,11 +221,11 @@ TEST_F(Completions, KeysDecideTheTenantAndTheBodyCannot) {
   isolated.tenant_isolation = true;
   serve({.api_keys = {{"a", "ka"}, {"b", "kb"}}}, isolated);
   const std::string body = chat_body(std::string(300, 'y'), R"("max_tokens":2,"user":"a","tenant":"a")");
-  EXPECT_EQ(post(kChat, body).status, 401U);
+  EXPECT_EQ(post(chat_path, body).status, 401U);
   EXPECT_EQ(get("/v1/models").status, 401U);
   EXPECT_EQ(get("/health").status, 200U);
   const auto cached = [&](const char* key) {
-    return number(ask(kChat, body, {{"Authorization", std::string("Bearer ") + key}})
+    return number(ask(chat_path, body, {{"Authorization", std::string("Bearer ") + key}})
                       .at("usage")
                       .at("prompt_tokens_details")
                       .at("cached_tokens"));

@@ -25,11 +25,11 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 using namespace asio::experimental::awaitable_operators;
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-constexpr std::size_t kPipelinedBytesMax = std::size_t{64} << 10;
+constexpr auto with_error = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t pipelined_bytes_max = std::size_t{64} << 10;
 // Of the kernel, for one connection: what a client that does not read can make it hold.
-constexpr int kSendBufferBytes = 256 << 10;
-constexpr auto kLingerTime = std::chrono::seconds(2);
+constexpr int send_buffer_bytes = 256 << 10;
+constexpr auto linger_time = std::chrono::seconds(2);
 
 bool is_loopback(const asio::ip::tcp::socket& socket) {
   boost::system::error_code error;
@@ -47,7 +47,7 @@ Connection::Connection(asio::ip::tcp::socket socket, ServerState& state)
     : state_(state), peer_loopback_(is_loopback(socket)) {
   boost::system::error_code ignored;
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
+  socket.set_option(asio::socket_base::send_buffer_size(send_buffer_bytes), ignored);
   socket_ = std::make_unique<Socket>(std::move(socket));
   state_.metrics.connections().Increment();
 }
@@ -127,9 +127,9 @@ asio::awaitable<void> Connection::converse() {
 // Returns when the client closes or half-closes its side, or resets. What it sends meanwhile is its next request; a
 // client that sends more than a little of that is not waiting for its answer.
 asio::awaitable<void> Connection::watch_client() {
-  while (socket_->buffer.size() < kPipelinedBytesMax) {
+  while (socket_->buffer.size() < pipelined_bytes_max) {
     socket_->stream.expires_never();
-    const auto [error, bytes] = co_await socket_->stream.async_read_some(socket_->buffer.prepare(4096), kAsTuple);
+    const auto [error, bytes] = co_await socket_->stream.async_read_some(socket_->buffer.prepare(4096), with_error);
     socket_->buffer.commit(bytes);
     if (error) co_return;
   }
@@ -183,7 +183,8 @@ asio::awaitable<bool> Connection::write_events(std::string text) {
 }
 
 asio::awaitable<void> Connection::end_events() {
-  const bool written = version_ < 11 || co_await write("0\r\n\r\n");
+  if (version_ < 11) co_return;  // closing the connection ends it
+  const bool written = co_await write("0\r\n\r\n");
   if (!written) abort();
 }
 
@@ -192,7 +193,7 @@ asio::awaitable<bool> Connection::write(std::string text) {
   while (done < text.size()) {
     socket_->stream.expires_after(state_.options.write_timeout);
     const auto rest = asio::buffer(text.data() + done, text.size() - done);
-    const auto [error, bytes] = co_await socket_->stream.async_write_some(rest, kAsTuple);
+    const auto [error, bytes] = co_await socket_->stream.async_write_some(rest, with_error);
     if (error) co_return false;
     done += bytes;
   }
@@ -204,10 +205,10 @@ asio::awaitable<bool> Connection::write(std::string text) {
 asio::awaitable<void> Connection::linger() {
   boost::system::error_code ignored;
   socket_->stream.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  socket_->stream.expires_after(kLingerTime);
+  socket_->stream.expires_after(linger_time);
   while (true) {
     socket_->buffer.clear();
-    const auto [error, bytes] = co_await socket_->stream.async_read_some(socket_->buffer.prepare(65536), kAsTuple);
+    const auto [error, bytes] = co_await socket_->stream.async_read_some(socket_->buffer.prepare(65536), with_error);
     if (error) co_return;
   }
 }

@@ -21,7 +21,7 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
+constexpr auto with_error = asio::as_tuple(asio::use_awaitable);
 
 Method to_method(beast::http::verb verb) {
   switch (verb) {
@@ -61,7 +61,7 @@ asio::awaitable<Connection::Reading> Connection::read_request() {
   answered_ = false;
   if (socket.buffer.size() == 0) {
     socket.stream.expires_after(state_.options.idle_timeout);
-    const auto [error, bytes] = co_await socket.stream.async_read_some(socket.buffer.prepare(4096), kAsTuple);
+    const auto [error, bytes] = co_await socket.stream.async_read_some(socket.buffer.prepare(4096), with_error);
     if (error) co_return Reading::closed;
     socket.buffer.commit(bytes);
   }
@@ -70,7 +70,7 @@ asio::awaitable<Connection::Reading> Connection::read_request() {
   socket.parser->body_limit(state_.options.body_bytes_max);
   socket.stream.expires_after(state_.options.header_timeout);
   const auto [error, bytes] =
-      co_await beast::http::async_read_header(socket.stream, socket.buffer, *socket.parser, kAsTuple);
+      co_await beast::http::async_read_header(socket.stream, socket.buffer, *socket.parser, with_error);
   if (error == beast::http::error::header_limit) {
     const Reading refused = co_await read_failed(
         431, fmt::format("the request's header is longer than {} bytes", state_.options.header_bytes_max));
@@ -157,7 +157,7 @@ asio::awaitable<Connection::Reading> Connection::read_body() {
   const auto deadline = Clock::now() + state_.options.body_timeout;
   while (!parser.is_done()) {
     socket.stream.expires_at(deadline);
-    const auto [error, bytes] = co_await beast::http::async_read_some(socket.stream, socket.buffer, parser, kAsTuple);
+    const auto [error, bytes] = co_await beast::http::async_read_some(socket.stream, socket.buffer, parser, with_error);
     const std::size_t held = parser.get().body().size();
     state_.bodies_bytes += held - body_bytes_;
     body_bytes_ = held;

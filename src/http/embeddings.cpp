@@ -20,7 +20,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::size_t kAtOnce = 16;  // of one client's inputs in the engine's queue, so that others find room there
+constexpr std::size_t at_once = 16;  // of one client's inputs in the engine's queue, so that others find room there
 
 class EmbeddingJob {
  public:
@@ -30,9 +30,9 @@ class EmbeddingJob {
   [[nodiscard]] bool done() const { return error_ || ended_ == results_.size(); }
   [[nodiscard]] const std::optional<ApiError>& error() const { return error_; }
 
-  // Fills the engine's queue up to kAtOnce. A full queue is only fatal when none of ours is on its way to make room.
+  // Fills the engine's queue up to at_once. A full queue is only fatal when none of ours is on its way to make room.
   void submit_more() {
-    while (!error_ && submitted_ < results_.size() && submitted_ - ended_ < kAtOnce) {
+    while (!error_ && submitted_ < results_.size() && submitted_ - ended_ < at_once) {
       auto submitted = running_.submit(prepared_.requests[submitted_]);
       if (!submitted && submitted.error().status == 429 && submitted_ > ended_) return;
       if (!submitted) {

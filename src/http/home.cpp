@@ -30,7 +30,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-constexpr std::string_view kPage = R"(<!doctype html>
+constexpr std::string_view page = R"(<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Caravan</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:3rem auto;padding:0 1rem}}td{{padding-right:1.5rem}}</style>
@@ -53,7 +53,7 @@ HttpResponse answer_home(const HttpRequest& /*request*/, ServerState& state) {
     rows += fmt::format("<tr><td><code>{}</code></td><td><code>{}</code></td></tr>\n",
                         route.method == Method::get ? "GET" : "POST", escaped(route.path));
   return {.status = 200,
-          .body = fmt::format(kPage, escaped(state.node_id), rows),
+          .body = fmt::format(page, escaped(state.node_id), rows),
           .content_type = "text/html; charset=utf-8",
           .headers = {}};
 }

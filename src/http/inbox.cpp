@@ -7,8 +7,9 @@
 
 namespace caravan::http {
 
-Inbox::Inbox(boost::asio::any_io_executor executor, std::shared_ptr<Mailbox> mailbox, std::function<void()> on_overflow)
-    : timer_(std::move(executor)), mailbox_(std::move(mailbox)), on_overflow_(std::move(on_overflow)) {
+Inbox::Inbox(const boost::asio::any_io_executor& executor, std::shared_ptr<Mailbox> mailbox,
+             std::function<void()> on_overflow)
+    : timer_(executor), mailbox_(std::move(mailbox)), on_overflow_(std::move(on_overflow)) {
   mailbox_->set_on_mail([this] { on_mail(); });
 }
 

@@ -17,7 +17,8 @@ namespace caravan::http {
 class Inbox {
  public:
   // `on_overflow` is called when the client has left more unread than the mailbox may hold.
-  Inbox(boost::asio::any_io_executor executor, std::shared_ptr<Mailbox> mailbox, std::function<void()> on_overflow);
+  Inbox(const boost::asio::any_io_executor& executor, std::shared_ptr<Mailbox> mailbox,
+        std::function<void()> on_overflow);
   ~Inbox();
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;

@@ -14,14 +14,14 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::size_t kDepthMax = 64;
+constexpr std::size_t depth_max = 64;
 
 }  // namespace
 
 ApiResult<json::object> parse_object(std::string_view body) {
   if (body.empty()) return bad_request({}, "the body is empty; send a JSON object");
   json::parse_options options;
-  options.max_depth = kDepthMax;
+  options.max_depth = depth_max;
   boost::system::error_code error;
   json::value value = json::parse(json::string_view(body.data(), body.size()), error, {}, options);
   if (error) return bad_request({}, "the body is not JSON: {}", error.message());
@@ -54,9 +54,9 @@ std::optional<std::int64_t> to_integer(const json::value& value) {
   if (value.is_uint64()) return std::numeric_limits<std::int64_t>::max();
   if (!value.is_double()) return std::nullopt;
   const double number = value.get_double();
-  constexpr double kExact = 9007199254740992.0;  // whole numbers beyond 2^53 are not exact any more
+  constexpr double exact_max = 9007199254740992.0;  // whole numbers beyond 2^53 are not exact any more
   if (!std::isfinite(number) || number != std::floor(number)) return std::nullopt;
-  if (std::abs(number) > kExact) return std::nullopt;
+  if (std::abs(number) > exact_max) return std::nullopt;
   return static_cast<std::int64_t>(number);
 }
 

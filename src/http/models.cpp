@@ -45,8 +45,8 @@ HttpResponse answer_models(const HttpRequest& /*request*/, const Serving& servin
 }
 
 HttpResponse answer_model(const HttpRequest& request, const Serving& serving, ServerState& /*state*/) {
-  constexpr std::string_view kPath = "/models/";
-  const std::string_view id = std::string_view(request.path).substr(request.path.find(kPath) + kPath.size());
+  constexpr std::string_view prefix = "/models/";
+  const std::string_view id = std::string_view(request.path).substr(request.path.find(prefix) + prefix.size());
   if (id != serving.model->info().name)
     return error_response(
         simple_error(404, fmt::format("there is no model \"{}\"; \"{}\" is served", id, serving.model->info().name),

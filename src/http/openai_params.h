@@ -8,8 +8,8 @@
 
 namespace caravan::http {
 
-constexpr std::int64_t kTopLogprobsMax = 20;
-constexpr std::size_t kSessionBytesMax = 256;
+constexpr std::int64_t top_logprobs_max = 20;
+constexpr std::size_t session_bytes_max = 256;
 
 // Sampling, length, stop strings, output shape, streaming and session; what is wrong stays in `fields`.
 void read_params(JsonFields& fields, const ParseLimits& limits, CompletionCall& call);

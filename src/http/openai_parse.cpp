@@ -176,7 +176,7 @@ ApiResult<CompletionCall> parse_chat_object(const json::object& object, const Pa
   call.generation_prompt = generation_prompt ? engine::GenerationPrompt::yes : engine::GenerationPrompt::no;
   bool logprobs = false;
   fields.read("logprobs", logprobs);
-  const auto top = fields.integer("top_logprobs", 0, kTopLogprobsMax);
+  const auto top = fields.integer("top_logprobs", 0, top_logprobs_max);
   if (top && *top > 0 && !logprobs) fields.fail("top_logprobs", "needs \"logprobs\": true");
   if (logprobs) call.request.top_logprobs = static_cast<std::uint32_t>(top.value_or(0));
   read_params(fields, limits, call);
@@ -191,7 +191,7 @@ ApiResult<CompletionCall> parse_completion_object(const json::object& object, co
   if (!prompts) return std::unexpected(std::move(prompts.error()));
   call.prompts = std::move(*prompts);
   JsonFields fields(object);
-  if (const auto top = fields.integer("logprobs", 0, kTopLogprobsMax))
+  if (const auto top = fields.integer("logprobs", 0, top_logprobs_max))
     call.request.top_logprobs = static_cast<std::uint32_t>(*top);
   fields.read("echo", call.echo);
   if (call.echo && call.request.top_logprobs)

@@ -16,9 +16,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kStopsMax = 32;
-constexpr std::size_t kStopBytesMax = 1024;
-constexpr std::size_t kBiasesMax = 4096;
+constexpr std::size_t stops_max = 32;
+constexpr std::size_t stop_bytes_max = 1024;
+constexpr std::size_t biases_max = 4096;
 
 void read_sampling(JsonFields& fields, engine::SamplingParams& sampling) {
   fields.read("temperature", sampling.temperature);
@@ -41,7 +41,7 @@ void read_sampling(JsonFields& fields, engine::SamplingParams& sampling) {
 
 // OpenAI's newer name first, then its older one, then llama-server's.
 void read_max_tokens(JsonFields& fields, CompletionCall& call) {
-  constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t tokens_max = std::numeric_limits<std::int32_t>::max();
   for (const char* name : {"max_completion_tokens", "max_tokens", "n_predict"}) {
     const auto number =
         fields.integer(name, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
@@ -49,7 +49,7 @@ void read_max_tokens(JsonFields& fields, CompletionCall& call) {
     if (*number < -1 || *number == 0)
       fields.fail(name, "is {}; give 1 or more, or -1 for as many as the context holds", *number);
     // More than any context holds is the same as no limit.
-    if (*number > 0) call.request.max_tokens = static_cast<std::uint32_t>(std::min(*number, kMax));
+    if (*number > 0) call.request.max_tokens = static_cast<std::uint32_t>(std::min(*number, tokens_max));
     return;
   }
 }
@@ -61,14 +61,14 @@ void read_stop(JsonFields& fields, std::vector<std::string>& stop) {
     if (!element.is_string()) return fields.fail("stop", "holds {}; give strings", kind_name(element));
     const json::string& text = element.get_string();
     if (has_nul(text)) return fields.fail("stop", "holds a NUL character");
-    if (text.size() > kStopBytesMax)
-      return fields.fail("stop", "holds a string of {} bytes; {} at the most", text.size(), kStopBytesMax);
+    if (text.size() > stop_bytes_max)
+      return fields.fail("stop", "holds a string of {} bytes; {} at the most", text.size(), stop_bytes_max);
     if (!text.empty()) stop.emplace_back(text);
   };
   if (value->is_string()) return add(*value);
   if (!value->is_array()) return fields.fail("stop", "is {}; give a string or an array of strings", kind_name(*value));
-  if (value->get_array().size() > kStopsMax)
-    return fields.fail("stop", "holds {} strings; {} at the most", value->get_array().size(), kStopsMax);
+  if (value->get_array().size() > stops_max)
+    return fields.fail("stop", "holds {} strings; {} at the most", value->get_array().size(), stops_max);
   for (const json::value& element : value->get_array()) add(element);
 }
 
@@ -102,7 +102,7 @@ void read_logit_bias(JsonFields& fields, CompletionCall& call) {
   const std::size_t count = value->is_object()  ? value->get_object().size()
                             : value->is_array() ? value->get_array().size()
                                                 : 0;
-  if (count > kBiasesMax) return fields.fail("logit_bias", "holds {} entries; {} at the most", count, kBiasesMax);
+  if (count > biases_max) return fields.fail("logit_bias", "holds {} entries; {} at the most", count, biases_max);
   if (value->is_object()) {
     for (const auto& member : value->get_object())
       add_bias(fields, call, std::string_view(member.key().data(), member.key().size()), member.value());
@@ -185,8 +185,8 @@ void read_session(JsonFields& fields, std::string& session) {
   for (const char* name : {"prompt_cache_key", "user"}) {
     std::string text;
     fields.read(name, text);
-    if (text.size() > kSessionBytesMax)
-      fields.fail(name, "has {} bytes; {} at the most", text.size(), kSessionBytesMax);
+    if (text.size() > session_bytes_max)
+      fields.fail(name, "has {} bytes; {} at the most", text.size(), session_bytes_max);
     if (session.empty()) session = std::move(text);
   }
 }

@@ -271,7 +271,7 @@ RC_GTEST_PROP(ParseHostile, SurvivesAnyFieldWithAnyValue, ()) {
                                                   "user", "tools", "echo", "best_of", "encoding_format", "x"),
                     hostile_value()));
   std::string body = "{";
-  for (const auto& [name, value] : fields) body += (body.size() > 1 ? ",\"" : "\"") + name + "\":" + value;
+  for (const auto& [name, value] : fields) body += fmt::format("{}\"{}\":{}", body.size() > 1 ? "," : "", name, value);
   survives(body + "}");
 }
 

@@ -36,8 +36,8 @@ std::unexpected<ApiError> rejected(const Error& error, std::string param) {
 ApiResult<std::string> session_of(const HttpRequest& request, std::string from_body) {
   const std::string_view named = request.header("x-session-id");
   if (named.empty()) return from_body;
-  if (named.size() > kSessionBytesMax)
-    return bad_request("X-Session-Id", "X-Session-Id has {} bytes; {} at the most", named.size(), kSessionBytesMax);
+  if (named.size() > session_bytes_max)
+    return bad_request("X-Session-Id", "X-Session-Id has {} bytes; {} at the most", named.size(), session_bytes_max);
   if (!is_utf8(named)) return bad_request("X-Session-Id", "X-Session-Id is not UTF-8");
   return std::string(named);
 }

@@ -15,7 +15,7 @@
 namespace caravan::http {
 namespace {
 
-constexpr std::array kRoutes = {
+constexpr std::array route_table = {
     Route{Method::get, "/", Access::open, Quick{answer_home}},
     Route{Method::post, "/v1/chat/completions", Access::key, Conversation{answer_chat}},
     Route{Method::post, "/v1/completions", Access::key, Conversation{answer_completion}},
@@ -60,15 +60,15 @@ std::string_view name_of(Method method) {
 
 }  // namespace
 
-std::span<const Route> routes() { return kRoutes; }
+std::span<const Route> routes() { return route_table; }
 
 Found find_route(Method method, std::string_view path) {
-  constexpr std::string_view kVersion = "/v1";
+  constexpr std::string_view version = "/v1";
   Found found;
-  for (const Route& route : kRoutes) {
+  for (const Route& route : route_table) {
     // /v1/models and the like also answer without /v1, as llama-server does.
-    const bool versioned = route.path.starts_with(kVersion);
-    if (!fits(route.path, path) && !(versioned && fits(route.path.substr(kVersion.size()), path))) continue;
+    const bool versioned = route.path.starts_with(version);
+    if (!fits(route.path, path) && !(versioned && fits(route.path.substr(version.size()), path))) continue;
     if (route.method == method) return {&route, {}};
     if (!found.allow.empty()) found.allow += ", ";
     found.allow += name_of(route.method);

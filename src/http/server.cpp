@@ -31,7 +31,7 @@ using asio::ip::tcp;
 
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
+constexpr auto with_error = asio::as_tuple(asio::use_awaitable);
 
 Result<tcp::acceptor> listen(asio::io_context& context, const ServerOptions& options) {
   boost::system::error_code error;
@@ -124,20 +124,20 @@ void Server::Network::run() {
 asio::awaitable<void> Server::Network::accept() {
   asio::steady_timer pause(context_);
   while (acceptor_.is_open()) {
-    auto [error, socket] = co_await acceptor_.async_accept(kAsTuple);
+    auto [error, socket] = co_await acceptor_.async_accept(with_error);
     if (error == asio::error::operation_aborted) co_return;
     if (error) {  // out of descriptors, most likely: let others close theirs
       log::warn("accept failed: {}", error.message());
       pause.expires_after(std::chrono::milliseconds(100));
-      co_await pause.async_wait(kAsTuple);
+      co_await pause.async_wait(with_error);
       continue;
     }
     if (connections_.size() >= state_.options.connections_max) {
       boost::system::error_code ignored;
-      constexpr std::string_view kFull =
+      constexpr std::string_view full =
           "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
       socket.non_blocking(true, ignored);
-      socket.write_some(asio::buffer(kFull), ignored);
+      socket.write_some(asio::buffer(full), ignored);
       state_.metrics.answered("other", 503);
       continue;
     }
@@ -158,7 +158,7 @@ asio::awaitable<void> Server::Network::converse(tcp::socket socket) {
 
 asio::awaitable<void> Server::Network::listen_for_signals() {
   while (!stopped_) {
-    const auto [error, signal] = co_await signals_.async_wait(kAsTuple);
+    const auto [error, signal] = co_await signals_.async_wait(with_error);
     if (error) co_return;
     if (state_.phase.load() == Phase::draining || state_.phase.load() == Phase::loading) {
       stop();
@@ -179,7 +179,7 @@ asio::awaitable<void> Server::Network::drain() {
   const TimePoint deadline = Clock::now() + state_.options.drain_timeout;
   while (state_.conversations > 0 && Clock::now() < deadline && !stopped_) {
     drain_timer_.expires_after(std::chrono::milliseconds(20));
-    co_await drain_timer_.async_wait(kAsTuple);
+    co_await drain_timer_.async_wait(with_error);
   }
   if (state_.conversations > 0) log::warn("{} requests were cut: the drain time is over", state_.conversations);
   stop();

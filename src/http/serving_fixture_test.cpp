@@ -1,4 +1,4 @@
-#include "http/serving_fixture.h"
+#include "http/serving_fixture_test.h"
 
 #include <cstdlib>
 #include <utility>

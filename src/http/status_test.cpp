@@ -6,7 +6,7 @@
 
 #include "http/json_text.h"
 #include "http/routes.h"
-#include "http/serving_fixture.h"
+#include "http/serving_fixture_test.h"
 
 namespace caravan::http {
 namespace {
@@ -114,7 +114,8 @@ TEST_F(StatusCalls, NotesOfTheEngineAreInHealth) {
 
 TEST(Routes, AreFoundWithAndWithoutVersion) {
   EXPECT_NE(find_route(Method::post, "/v1/chat/completions").route, nullptr);
-  EXPECT_EQ(find_route(Method::post, "/v1/chat/completions").route, find_route(Method::post, "/chat/completions").route);
+  EXPECT_EQ(find_route(Method::post, "/v1/chat/completions").route,
+            find_route(Method::post, "/chat/completions").route);
   EXPECT_NE(find_route(Method::get, "/v1/models/org/name").route, nullptr);
   EXPECT_EQ(find_route(Method::get, "/v1/health").route, nullptr);
   EXPECT_EQ(find_route(Method::get, "/v1/embeddings").allow, "POST, OPTIONS");
