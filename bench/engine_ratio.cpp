@@ -2,10 +2,8 @@
 //
 //   caravan-bench-engine MODEL [ROUNDS]
 //
-// Both sides decode the same number of tokens in batches of the same shape with greedy sampling; the ratio is bare time over
-// engine time, so 1.00 means that the engine costs nothing.
-
-#include <llama.h>
+// Both sides decode the same number of tokens in batches of the same shape with greedy sampling; the ratio is bare time
+// over engine time, so 1.00 means that the engine costs nothing.
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +11,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include <llama.h>
 
 #include "engine/engine_fixture.h"
 #include "engine/llama_batch.h"
@@ -47,7 +47,8 @@ struct Times {
 };
 
 // What anybody would write against libllama: one prompt after another in whole batches, then all sequences together.
-Times bare(llama_context* context, const Model& model, const Load& load, std::uint32_t round, std::uint32_t batch_tokens) {
+Times bare(llama_context* context, const Model& model, const Load& load, std::uint32_t round,
+           std::uint32_t batch_tokens) {
   llama_memory_clear(llama_get_memory(context), false);
   LlamaBatch batch(batch_tokens);
   std::vector<Token> next(load.sequences);
@@ -152,7 +153,8 @@ int main(int argc, char** argv) {
   const LlamaContext context(llama_init_from_model((*model)->handle(), params));
 
   std::printf("%-28s %14s %14s %8s %8s\n", "load", "bare tokens/s", "engine", "ratio", "spread");
-  const Load loads[] = {{"prefill 1 x 1024", 1, 1024, 2}, {"decode 1", 1, 64, 128}, {"decode 4", 4, 64, 96}, {"decode 8", 8, 64, 64}};
+  const Load loads[] = {
+      {"prefill 1 x 1024", 1, 1024, 2}, {"decode 1", 1, 64, 128}, {"decode 4", 4, 64, 96}, {"decode 8", 8, 64, 64}};
   std::uint32_t turn = 0;
   for (const Load& load : loads) {
     const bool prefill = load.answer == 2;
@@ -169,8 +171,8 @@ int main(int argc, char** argv) {
       bare_rates.push_back(tokens / bare_time);
       engine_rates.push_back(tokens / engine_time);
     }
-    std::printf("%-28s %14.1f %14.1f %8.3f %.2f-%.2f\n", load.name, median(bare_rates), median(engine_rates), median(ratios),
-                *std::ranges::min_element(ratios), *std::ranges::max_element(ratios));
+    std::printf("%-28s %14.1f %14.1f %8.3f %.2f-%.2f\n", load.name, median(bare_rates), median(engine_rates),
+                median(ratios), *std::ranges::min_element(ratios), *std::ranges::max_element(ratios));
     std::fflush(stdout);
   }
   return 0;

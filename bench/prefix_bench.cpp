@@ -1,9 +1,9 @@
 // What a step pays beside the decode: matching prefixes, cell books, planning, sampling.
 
-#include <benchmark/benchmark.h>
-
 #include <numeric>
 #include <random>
+
+#include <benchmark/benchmark.h>
 
 #include "engine/batch.h"
 #include "engine/cell_ledger.h"

@@ -46,10 +46,9 @@ llama_context* make_context(const Model& model, const EngineOptions& options, gg
                             Shape shape) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = options.kv_cells;
-  params.n_batch = options.batch_tokens;
+  params.n_batch = std::max(options.batch_tokens, shape.sequences);  // it reserves a row of logits for each sequence
   params.n_ubatch = options.ubatch_tokens;
   params.n_seq_max = shape.sequences;
-  params.n_outputs_max = shape.sequences;  // only a sequence's last token has logits
   params.n_threads = static_cast<std::int32_t>(options.threads);
   params.n_threads_batch = static_cast<std::int32_t>(options.threads_batch);
   params.type_k = type_k;
