@@ -64,8 +64,10 @@ HttpResponse answer_memory(const HttpRequest& /*request*/, const Serving& servin
 
 HttpResponse answer_cache(const HttpRequest& /*request*/, const Serving& serving, ServerState& /*state*/) {
   const auto status = serving.engine->status();
-  std::uint64_t shared = 0;  // seen by each sequence beyond the first that holds them
-  for (const auto& sequence : status->sequences) shared += sequence.cells_shared;
+  std::uint64_t spanned = 0;
+  for (const auto& sequence : status->sequences) spanned += sequence.cells;
+  // What sequences hold together rather than each for itself.
+  const std::uint64_t shared = spanned > status->cells_used ? spanned - status->cells_used : 0;
   json::object device;
   device["enabled"] = serving.engine->options().kv_cache;
   device["layout"] = layout_name(status->layout);

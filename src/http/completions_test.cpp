@@ -176,6 +176,7 @@ TEST_F(Completions, BadRequestsAreOpenAiShaped) {
     EXPECT_EQ(error.at("type"), "invalid_request_error");
     EXPECT_FALSE(error.at("message").as_string().empty());
   }
+  EXPECT_EQ(json::parse(post(chat_path, chat_body("x", R"("top_p":7)")).body).at("error").at("param"), "top_p");
 }
 
 TEST_F(Completions, AFullQueueIs429WithRetryAfter) {

@@ -1,11 +1,28 @@
 #include "http/running_requests.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "engine/engine.h"
 #include "http/mailbox.h"
 
 namespace caravan::http {
+namespace {
+
+// The engine's messages about a field begin with its name.
+std::string param_of(std::string_view message) {
+  constexpr std::array fields = {"temperature",      "top_k",     "top_p",          "min_p",
+                                 "typical_p",        "mirostat",  "mirostat_tau",   "mirostat_eta",
+                                 "presence_penalty", "n",         "repeat_penalty", "frequency_penalty",
+                                 "repeat_last_n",    "logit_bias"};
+  const std::string_view word = message.substr(0, message.find_first_of(" :"));
+  const auto found = std::ranges::find(fields, word);
+  return found == fields.end() ? std::string{} : std::string(*found);
+}
+
+}  // namespace
 
 RunningRequests::RunningRequests(engine::Engine& engine, std::shared_ptr<Mailbox> mailbox)
     : engine_(&engine), mailbox_(std::move(mailbox)) {}
@@ -29,6 +46,7 @@ ApiResult<void> RunningRequests::submit(engine::Request request) {
     return {};
   }
   ApiError error = to_api_error(submitted.error());
+  error.param = param_of(error.message);
   if (submitted.error().code == ErrorCode::invalid_argument && prompt_tokens > context_tokens) {
     error.code = "context_length_exceeded";
     error.n_prompt_tokens = static_cast<std::uint32_t>(prompt_tokens);
