@@ -251,6 +251,8 @@ void read_memory(const GgufMetadata& file, Reader& reader, ModelFacts& facts, st
   const std::uint32_t value_length_windowed = reader.number("attention.value_length_swa", value_length);
   facts.latent_attention =
       reader.number("attention.key_length_mla") > 0 && reader.number("attention.value_length_mla") > 0;
+  facts.query_values = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(UINT32_MAX, std::uint64_t{facts.heads} * std::max(key_length, key_length_windowed)));
   facts.sliding_window = reader.number("attention.sliding_window");
   facts.recurrent = is_one_of(facts.architecture, recurrent_architectures);
   const bool by_heads = is_one_of(facts.architecture, hybrid_by_heads);

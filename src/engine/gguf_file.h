@@ -35,6 +35,7 @@ struct ModelFacts {
   std::uint32_t embedding_length = 0;
   std::uint32_t feed_forward_length = 0;  // of the widest layer, all experts of a token together
   std::uint32_t heads = 0;                // of the widest layer
+  std::uint32_t query_values = 0;         // numbers of Q a token, of the widest layer
   std::uint32_t vocabulary = 0;
   std::uint32_t sliding_window = 0;  // 0: none
   std::uint32_t state_inner = 0;     // inner width of recurrent layers

@@ -142,7 +142,7 @@ void iswa(Builder& model) {
 
 void mla(Builder& model) {
   const Dimensions& d = model.dimensions();
-  const std::uint32_t rope = d.head / 2;
+  const std::uint32_t rope = d.head;
   model.common_meta();
   model.meta("attention.head_count", d.heads);
   model.meta("attention.head_count_kv", 1U);
