@@ -2,36 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace caravan::engine {
 namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
-
-// The first position at which a stop string stands, or could come to stand once more bytes arrive.
-struct StopSearch {
-  std::size_t match = std::string::npos;  // complete
-  std::size_t which = 0;
-  std::size_t partial = std::string::npos;  // the text ends in a beginning of one
-};
-
-StopSearch find_stop(std::string_view text, const std::vector<std::string>& stops) {
-  StopSearch found;
-  for (std::size_t i = 0; i < stops.size(); ++i) {
-    const std::size_t at = text.find(stops[i]);
-    if (at < found.match) {
-      found.match = at;
-      found.which = i;
-    }
-    const std::size_t longest = std::min(text.size(), stops[i].size() - 1);
-    for (std::size_t length = longest; length > 0; --length) {
-      if (!text.ends_with(std::string_view(stops[i]).substr(0, length))) continue;
-      found.partial = std::min(found.partial, text.size() - length);
-      break;
-    }
-  }
-  return found;
-}
 
 }  // namespace
 
@@ -74,47 +50,78 @@ bool utf8_valid(std::string_view bytes) {
   return true;
 }
 
-TextStream::TextStream(std::vector<std::string> stops) : stops_(std::move(stops)) {
-  std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
+TextStream::TextStream(std::vector<std::string> stops) {
+  for (std::string& text : stops) {
+    if (text.empty()) continue;
+    std::vector<std::size_t> fallback(text.size());
+    for (std::size_t i = 1, length = 0; i < text.size(); ++i) {
+      while (length > 0 && text[i] != text[length]) length = fallback[length - 1];
+      if (text[i] == text[length]) ++length;
+      fallback[i] = length;
+    }
+    stops_.push_back({.text = std::move(text), .fallback = std::move(fallback)});
+  }
+}
+
+// Takes in held_[end - 1]. Whether a match is final: no stop string that begins before it can still be completed.
+bool TextStream::advance(char byte, std::size_t end) {
+  for (std::size_t i = 0; i < stops_.size(); ++i) {
+    Stop& stop = stops_[i];
+    while (stop.matched > 0 && stop.text[stop.matched] != byte) stop.matched = stop.fallback[stop.matched - 1];
+    if (stop.text[stop.matched] == byte) ++stop.matched;
+    if (stop.matched < stop.text.size()) continue;
+    const std::size_t at = end - stop.text.size();
+    if (!match_ || at < match_->at) match_ = Match{.at = at, .stop = i};
+    stop.matched = stop.fallback.back();
+  }
+  return match_ && match_->at <= earliest_beginning(end);
+}
+
+// Where in held_ the first stop string begins that more bytes could complete; `end` if there is none.
+std::size_t TextStream::earliest_beginning(std::size_t end) const {
+  std::size_t earliest = end;
+  for (const Stop& stop : stops_) earliest = std::min(earliest, end - stop.matched);
+  return earliest;
 }
 
 TextStream::Output TextStream::push(std::string_view bytes) {
+  std::size_t end = held_.size();
   held_ += bytes;
-  return release(false);
+  if (stops_.empty()) return release(held_.size(), false);
+  while (end < held_.size()) {
+    const char byte = held_[end++];
+    if (advance(byte, end)) return finish();
+  }
+  return release(earliest_beginning(end), false);
 }
 
-TextStream::Output TextStream::finish() { return release(true); }
+TextStream::Output TextStream::finish() {
+  Output output = release(match_ ? match_->at : held_.size(), true);
+  if (match_) output.stop = stops_[match_->stop].text;
+  held_.clear();
+  match_.reset();
+  return output;
+}
 
-TextStream::Output TextStream::release(bool all) {
-  const StopSearch search = find_stop(held_, stops_);
+// Sends what stands before `end`, but for a character at the end that is not whole, unless nothing more will come.
+TextStream::Output TextStream::release(std::size_t end, bool final) {
   Output output;
-  std::size_t end = held_.size();
-  if (search.match != std::string::npos &&
-      (all || search.partial == std::string::npos || search.match < search.partial)) {
-    end = search.match;
-    output.stop = stops_[search.which];
-  } else if (!all && search.partial != std::string::npos) {
-    end = search.partial;
-  }
-  const bool final = all || output.stop.has_value();
   std::string_view bytes = std::string_view(held_).substr(0, end);
   while (!bytes.empty()) {
     const Utf8Step step = utf8_step(bytes);
     if (step.length > 0) {
       output.text += bytes.substr(0, step.length);
       bytes.remove_prefix(step.length);
-    } else if (step.incomplete && !final && bytes.size() < 4) {
+    } else if (step.incomplete && !final) {
       break;
     } else {
       output.text += replacement;
       bytes.remove_prefix(step.bad);
     }
   }
-  if (output.stop) {
-    held_.clear();
-  } else {
-    held_.erase(0, end - bytes.size());
-  }
+  const std::size_t sent = end - bytes.size();
+  held_.erase(0, sent);
+  if (match_) match_->at -= sent;
   return output;
 }
 

@@ -25,10 +25,25 @@ class TextStream {
   Output finish();
 
  private:
-  Output release(bool all);
+  // A stop string and how much of it the text ends in (Knuth, Morris and Pratt): the work for a byte does not grow with
+  // what is held.
+  struct Stop {
+    std::string text;
+    std::vector<std::size_t> fallback;  // [i]: the longest beginning that text[0..i] ends in, but for itself
+    std::size_t matched = 0;
+  };
+  struct Match {
+    std::size_t at = 0;  // in held_
+    std::size_t stop = 0;
+  };
 
-  std::vector<std::string> stops_;
-  std::string held_;  // bytes not yet sent
+  bool advance(char byte, std::size_t end);
+  [[nodiscard]] std::size_t earliest_beginning(std::size_t end) const;
+  Output release(std::size_t end, bool final);
+
+  std::vector<Stop> stops_;
+  std::string held_;            // bytes not yet sent
+  std::optional<Match> match_;  // complete, while one that begins earlier may still become so
 };
 
 // The length of a well-formed UTF-8 character at the front of `bytes`; 0 if there is none. `incomplete` tells whether
