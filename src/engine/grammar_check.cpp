@@ -390,10 +390,11 @@ std::vector<bool> empty_rules(const std::vector<Rule>& rules) {
   return empty;
 }
 
-// A rule that another one may begin with; `grows` when something stands behind it, which a parse then has to remember.
+// A rule that another one may begin with.
 struct Opening {
   RuleId rule = 0;
-  bool grows = false;
+  bool grows = false;  // something stands behind it, which a parse then has to remember
+  bool seen = false;   // libllama's own search for left recursion takes this step: what is before it is plainly empty
 };
 
 std::vector<std::vector<Opening>> openings_of(const std::vector<Rule>& rules) {
@@ -401,9 +402,11 @@ std::vector<std::vector<Opening>> openings_of(const std::vector<Rule>& rules) {
   std::vector<std::vector<Opening>> openings(rules.size());
   for (RuleId id = 0; id < rules.size(); ++id) {
     for (const auto& alternative : rules[id].alternatives) {
+      bool seen = true;
       for (std::size_t i = 0; i < alternative.size() && alternative[i] != terminal; ++i) {
-        openings[id].push_back({alternative[i], i + 1 < alternative.size()});
+        openings[id].push_back({.rule = alternative[i], .grows = i + 1 < alternative.size(), .seen = seen});
         if (!empty[alternative[i]]) break;
+        seen = seen && std::ranges::any_of(rules[alternative[i]].alternatives, &std::vector<RuleId>::empty);
       }
     }
   }
@@ -411,9 +414,10 @@ std::vector<std::vector<Opening>> openings_of(const std::vector<Rule>& rules) {
 }
 
 // Walks the openings depth first, without recursion, in the manner of Tarjan: a rule that can begin with itself and
-// leaves something behind is left recursion; the number of ways to begin is what libllama's walk costs.
-Status check_openings(const std::vector<Rule>& rules) {
-  const auto openings = openings_of(rules);
+// leaves something behind is left recursion (and what libllama takes for it is refused too); the number of ways to
+// begin is what libllama's walk costs.
+Status check_openings(const std::vector<Rule>& rules, const std::vector<std::vector<Opening>>& openings,
+                      bool Opening::* forbidden) {
   constexpr std::size_t unseen = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> number(rules.size(), unseen);
   std::vector<std::size_t> low(rules.size());
@@ -466,7 +470,7 @@ Status check_openings(const std::vector<Rule>& rules) {
   }
   for (RuleId id = 0; id < rules.size(); ++id) {
     for (const Opening& opening : openings[id]) {
-      if (opening.grows && component[id] == component[opening.rule]) {
+      if (opening.*forbidden && component[id] == component[opening.rule]) {
         return fail(ErrorCode::invalid_argument, "the grammar's rule `{}` is left-recursive: it can begin with itself",
                     rules[id].name);
       }
@@ -486,7 +490,10 @@ Status check_grammar(std::string_view grammar, const std::function<bool(std::str
   }
   Reader reader(grammar, is_one_token);
   if (Status read = reader.read(); !read) return read;
-  return check_openings(reader.rules());
+  auto openings = openings_of(reader.rules());
+  if (Status grown = check_openings(reader.rules(), openings, &Opening::grows); !grown) return grown;
+  for (auto& each : openings) std::erase_if(each, [](const Opening& opening) { return !opening.seen; });
+  return check_openings(reader.rules(), openings, &Opening::seen);
 }
 
 }  // namespace caravan::engine

@@ -10,7 +10,10 @@
 
 #include <boost/json.hpp>
 
+#include "engine/grammar_check.h"
+#include "engine/number_grammar.h"
 #include "engine/regex_grammar.h"
+#include "engine/schema_merge.h"
 #include "engine/text_stream.h"
 
 namespace caravan::engine {
@@ -21,17 +24,19 @@ namespace json = boost::json;
 constexpr std::size_t schema_bytes_max = std::size_t{128} << 10;
 constexpr std::size_t rules_max = 4000;
 constexpr int depth_max = 64;
-constexpr std::int64_t repeat_max = 2000;  // characters of a text, items of a list
-constexpr int integer_digits_max = 16;
+constexpr std::size_t name_characters_max = 200;  // of properties beside which others are allowed
+constexpr std::int64_t repeat_max = 2000;         // characters of a text, items of a list
 
 // Rules that stand for themselves; those that a grammar uses are put into it.
 const std::map<std::string, std::string, std::less<>>& primitives() {
   static const std::map<std::string, std::string, std::less<>> rules = {
       {"ws", R"(| " " | "\n" [ \t]{0,20})"},
-      {"char", R"([^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt/] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F]))"},
+      // No surrogates, neither raw nor escaped: half of a pair is no text.
+      {"char",
+       R"([\x20-\x21\x23-\x5B\x5D-\x7E\u0080-\uD7FF\uE000-\U0010FFFF] | "\\" (["\\bfnrt/] | "u" ([0-9a-cA-CefEF] [0-9a-fA-F] | [dD] [0-7]) [0-9a-fA-F]{2}))"},
       {"string", R"("\"" char* "\"")"},
       {"integer", R"("-"? ("0" | [1-9] [0-9]{0,15}))"},
-      {"number", R"("-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,16})? ([eE] [-+]? [1-9] [0-9]{0,1})?)"},
+      {"number", R"("-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,15})? ([eE] [-+]? [1-9] [0-9]{0,1})?)"},
       {"boolean", R"("true" | "false")"},
       {"null", R"("null")"},
       {"member", R"(string ws ":" ws value)"},
@@ -71,47 +76,24 @@ std::string repeat(std::int64_t least, std::optional<std::int64_t> most) {
   return fmt::format("{{{},{}}}", least, *most);
 }
 
-// Decimal numbers of one length between two of that length, digit by digit.
-std::string same_length_range(const std::string& low, const std::string& high) {
-  const auto digits = [](char from, char to) {
-    return from == to ? fmt::format("\"{}\"", from) : fmt::format("[{}-{}]", from, to);
-  };
-  if (low.empty()) return "\"\"";
-  if (low.size() == 1) return digits(low[0], high[0]);
-  const std::string low_rest = low.substr(1);
-  const std::string high_rest = high.substr(1);
-  if (low[0] == high[0]) return digits(low[0], low[0]) + " (" + same_length_range(low_rest, high_rest) + ")";
-  const std::string nines(low_rest.size(), '9');
-  const std::string zeros(low_rest.size(), '0');
-  std::string all = digits(low[0], low[0]) + " (" + same_length_range(low_rest, nines) + ")";
-  if (low[0] + 1 < high[0]) {
-    all += " | " + digits(static_cast<char>(low[0] + 1), static_cast<char>(high[0] - 1)) +
-           fmt::format(" [0-9]{{{}}}", low_rest.size());
-  }
-  return all + " | " + digits(high[0], high[0]) + " (" + same_length_range(zeros, high_rest) + ")";
+// A part of a JSON pointer.
+std::string pointer_part(std::string_view name) {
+  std::string part;
+  for (const char each : name) part += each == '~' ? "~0" : each == '/' ? "~1" : std::string(1, each);
+  return part;
 }
 
-std::string positive_range(std::int64_t low, std::int64_t high) {
-  std::string all;
-  for (std::int64_t begin = low; begin <= high;) {
-    const std::string first = std::to_string(begin);
-    const auto end = static_cast<std::int64_t>(std::pow(10, first.size())) - 1;
-    const std::int64_t last = std::min(end, high);
-    all += (all.empty() ? "" : " | ") + same_length_range(first, std::to_string(last));
-    begin = last + 1;
+bool matches_type(const json::value& value, std::string_view type) {
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "integer") {
+    return value.is_int64() || value.is_uint64() ||
+           (value.is_double() && std::trunc(value.get_double()) == value.get_double());
   }
-  return all;
-}
-
-std::string integer_range(std::optional<std::int64_t> low, std::optional<std::int64_t> high) {
-  const auto limit = static_cast<std::int64_t>(std::pow(10, integer_digits_max)) - 1;
-  const std::int64_t from = std::clamp(low.value_or(-limit), -limit, limit);
-  const std::int64_t to = std::clamp(high.value_or(limit), -limit, limit);
-  std::string all;
-  if (from < 0)
-    all = "\"-\" (" + positive_range(std::max<std::int64_t>(1, -std::min<std::int64_t>(to, -1)), -from) + ")";
-  if (to >= 0) all += (all.empty() ? "" : " | ") + positive_range(std::max<std::int64_t>(0, from), to);
-  return all;
+  if (type == "boolean") return value.is_bool();
+  if (type == "null") return value.is_null();
+  if (type == "object") return value.is_object();
+  return type == "array" && value.is_array();
 }
 
 class Converter {
@@ -134,6 +116,10 @@ class Converter {
         grammar += fmt::format("{} ::= {}\n", name, text);
         more = true;
       }
+    }
+    // What is left to go wrong is a $ref that leads to itself, or sheer size.
+    if (const Status status = check_grammar(grammar, [](std::string_view) { return false; }); !status) {
+      return fail(ErrorCode::invalid_argument, "JSON schema: it makes no usable grammar: {}", status.error().message);
     }
     return grammar;
   }
@@ -176,17 +162,15 @@ class Converter {
     const json::object* object = schema.if_object();
     if (object == nullptr) return wrong(pointer, "a schema must be an object or true");
     refuse_unsupported(*object, pointer);
-    if (const json::value* reference = object->if_contains("$ref")) return visit_reference(*reference, pointer);
-    if (const json::value* value = object->if_contains("const")) return literal(json::serialize(*value));
-    if (const json::value* values = object->if_contains("enum")) return visit_enum(*values, pointer);
+    if (object->contains("$ref")) return visit_reference(*object, pointer, depth);
     for (const char* name : {"anyOf", "oneOf"}) {
-      if (const json::value* list = object->if_contains(name))
-        return visit_any(*object, *list, pointer + "/" + name, depth);
+      if (object->contains(name)) return visit_any(*object, name, pointer, depth);
     }
-    if (const json::value* list = object->if_contains("allOf")) return visit_all(*object, *list, pointer, depth);
-    std::string body = visit_type(*object, pointer, depth);
+    if (object->contains("allOf")) return visit_all(*object, pointer, depth);
+    std::string body = object->contains("const") || object->contains("enum") ? visit_values(*object, pointer)
+                                                                             : visit_type(*object, pointer, depth);
     const json::value* nullable = object->if_contains("nullable");
-    if (nullable != nullptr && *nullable == true) body = group(body) + " | null";
+    if (nullable != nullptr && *nullable == json::value(true)) body = group(body) + " | null";
     return body;
   }
 
@@ -198,116 +182,161 @@ class Converter {
                                          "patternProperties",
                                          "propertyNames",
                                          "contains",
-                                         "dependentRequired",
-                                         "dependentSchemas",
                                          "dependencies",
                                          "multipleOf",
                                          "minProperties",
-                                         "maxProperties",
                                          "unevaluatedProperties",
-                                         "unevaluatedItems",
+                                         "additionalItems",
+                                         "dependentSchemas",
                                          "minContains",
                                          "maxContains",
-                                         "$dynamicRef"};
+                                         "maxProperties",
+                                         "unevaluatedItems",
+                                         "dependentRequired",
+                                         "$dynamicRef",
+                                         "$recursiveRef"};
     for (const char* name : names) {
       if (object.contains(name)) wrong(pointer, "'{}' is not offered", name);
     }
     const json::value* unique = object.if_contains("uniqueItems");
-    if (unique != nullptr && *unique == true) wrong(pointer, "'uniqueItems' is not offered");
+    if (unique != nullptr && *unique == json::value(true)) wrong(pointer, "'uniqueItems' is not offered");
   }
 
-  std::string visit_reference(const json::value& reference, const std::string& pointer) {
+  // The schema that a $ref names; null after an error.
+  const json::value* find(const json::value& reference, const std::string& pointer) {
     if (!reference.is_string() || !reference.get_string().starts_with("#")) {
-      return wrong(pointer, "$ref must begin with #; other documents are not fetched");
+      wrong(pointer, "$ref must begin with #; other documents are not fetched");
+      return nullptr;
     }
-    const std::string target(reference.get_string());
-    if (const auto known = references_.find(target); known != references_.end()) return known->second;
     boost::system::error_code failed;
-    const json::value* schema = root_.find_pointer(target.substr(1), failed);
-    if (schema == nullptr) return wrong(pointer, "$ref {} points to nothing", target);
+    const json::value* schema = root_.find_pointer(std::string_view(reference.get_string()).substr(1), failed);
+    if (schema == nullptr) wrong(pointer, "$ref {} points to nothing", std::string_view(reference.get_string()));
+    return schema;
+  }
+
+  // `schema` with its $ref, if it has one, put in its place.
+  json::value resolved(const json::value& schema, const std::string& pointer, int depth) {
+    const json::object* object = schema.if_object();
+    if (error_ || object == nullptr || !object->contains("$ref")) return schema;
+    if (depth > depth_max) {
+      wrong(pointer, "its $ref leads to itself");
+      return schema;
+    }
+    const json::value* target = find(object->at("$ref"), pointer);
+    if (target == nullptr) return schema;
+    json::object beside = *object;
+    beside.erase("$ref");
+    return merged(beside, resolved(*target, pointer, depth + 1), pointer);
+  }
+
+  json::value merged(const json::value& a, const json::value& b, const std::string& pointer) {
+    auto both = merge_schemas(a, b);
+    if (both) return std::move(*both);
+    wrong(pointer, "{}", both.error().message);
+    return a;
+  }
+
+  static bool only_annotations(const json::object& object) {
+    return std::ranges::all_of(object, [](const auto& each) { return schema_annotation(each.key()); });
+  }
+
+  std::string visit_reference(const json::object& object, const std::string& pointer, int depth) {
+    json::object beside = object;
+    beside.erase("$ref");
+    if (!only_annotations(beside)) return visit(resolved(object, pointer, depth), pointer, depth + 1);
+    const json::value* schema = find(object.at("$ref"), pointer);
+    if (schema == nullptr) return "\"\"";
+    const std::string target(object.at("$ref").get_string());
+    if (const auto known = references_.find(target); known != references_.end()) return known->second;
     const std::string name = rule("");
     references_[target] = name;  // before the visit: a schema may refer to itself
-    std::string body = visit(*schema, target, 0);
+    std::string body = visit(*schema, target, depth + 1);
     rules_[name] = std::move(body);
     return name;
   }
 
-  std::string visit_enum(const json::value& values, const std::string& pointer) {
-    if (!values.is_array() || values.get_array().empty()) return wrong(pointer, "enum must be a list of values");
+  // The values of enum and const that fit the rest.
+  std::string visit_values(const json::object& object, const std::string& pointer) {
+    json::array values;
+    const json::value* list = object.if_contains("enum");
+    const json::value* constant = object.if_contains("const");
+    if (list != nullptr && !list->is_array()) return wrong(pointer, "enum must be a list of values");
+    if (list == nullptr) {
+      values.push_back(*constant);
+    } else {
+      for (const json::value& value : list->get_array()) {
+        if (constant == nullptr || value == *constant) values.push_back(value);
+      }
+    }
     std::string body;
-    for (const json::value& value : values.get_array())
-      body += (body.empty() ? "" : " | ") + literal(json::serialize(value));
-    return body;
+    for (const auto& [key, unused] : object) {
+      const std::string_view name = key;
+      if (name == "enum" || name == "const" || name == "type" || name == "nullable" || name == "format") continue;
+      if (constraint(name)) return wrong(pointer, "'{}' beside enum or const is not offered", name);
+    }
+    for (const json::value& value : values) {
+      const json::value* type = object.if_contains("type");
+      const json::array types = type == nullptr    ? json::array{}
+                                : type->is_array() ? type->get_array()
+                                                   : json::array{*type};
+      const bool fits = type == nullptr || std::ranges::any_of(types, [&](const json::value& each) {
+                          return each.is_string() && matches_type(value, each.get_string());
+                        });
+      if (fits) body += (body.empty() ? "" : " | ") + literal(json::serialize(value));
+    }
+    return body.empty() ? wrong(pointer, "enum, const and type leave no value") : body;
   }
 
-  std::string visit_any(const json::object& object, const json::value& list, const std::string& pointer, int depth) {
-    if (!list.is_array() || list.get_array().empty()) return wrong(pointer, "it must be a list of schemas");
+  static bool constraint(std::string_view name) {
+    static constexpr std::array<std::string_view, 15> names = {"minimum",
+                                                               "maximum",
+                                                               "exclusiveMinimum",
+                                                               "exclusiveMaximum",
+                                                               "minLength",
+                                                               "maxLength",
+                                                               "pattern",
+                                                               "properties",
+                                                               "items",
+                                                               "required",
+                                                               "prefixItems",
+                                                               "minItems",
+                                                               "maxItems",
+                                                               "additionalProperties",
+                                                               "allOf"};
+    return std::ranges::find(names, name) != names.end();
+  }
+
+  // oneOf is taken as anyOf: a grammar cannot say that the others do not hold.
+  std::string visit_any(const json::object& object, const char* name, const std::string& pointer, int depth) {
+    const json::value list = object.at(name);
+    if (!list.is_array() || list.get_array().empty()) return wrong(pointer, "{} must be a list of schemas", name);
     // What stands beside it holds for each.
     json::object beside = object;
-    beside.erase("anyOf");
-    beside.erase("oneOf");
+    for (const char* erased : {name, "$defs", "definitions"}) beside.erase(erased);
     std::string body;
-    for (std::size_t i = 0; i < list.get_array().size(); ++i) {
-      const std::string at = fmt::format("{}/{}", pointer, i);
-      const json::value merged = merge(beside, list.get_array()[i], at);
-      body += (body.empty() ? "" : " | ") + group(visit(merged, at, depth + 1));
+    for (std::size_t i = 0; i < list.get_array().size() && !error_; ++i) {
+      const std::string at = fmt::format("{}/{}/{}", pointer, name, i);
+      const json::value& each = list.get_array()[i];
+      if (each == json::value(false)) continue;
+      const bool alone = only_annotations(beside);
+      body += (body.empty() ? "" : " | ") +
+              group(alone ? visit(each, at, depth + 1)
+                          : visit(merged(beside, resolved(each, at, depth), at), at, depth + 1));
     }
-    return body;
+    return body.empty() ? wrong(pointer, "{} leaves no value", name) : body;
   }
 
-  std::string visit_all(const json::object& object, const json::value& list, const std::string& pointer, int depth) {
+  std::string visit_all(const json::object& object, const std::string& pointer, int depth) {
+    const json::value list = object.at("allOf");
     if (!list.is_array()) return wrong(pointer, "allOf must be a list of schemas");
-    json::object merged = object;
-    merged.erase("allOf");
-    for (const json::value& each : list.get_array()) {
-      const json::value* part = &each;
-      if (const json::object* inner = each.if_object(); inner != nullptr && inner->contains("$ref")) {
-        boost::system::error_code failed;
-        const json::value& reference = inner->at("$ref");
-        part = reference.is_string() && reference.get_string().starts_with("#")
-                   ? root_.find_pointer(std::string(reference.get_string()).substr(1), failed)
-                   : nullptr;
-        if (part == nullptr) return wrong(pointer, "a $ref in allOf points to nothing");
-      }
-      json::value next = merge(merged, *part, pointer);
-      if (!next.is_object()) return wrong(pointer, "allOf of these cannot be merged");
-      merged = std::move(next.get_object());
+    json::object beside = object;
+    beside.erase("allOf");
+    json::value all = std::move(beside);
+    for (std::size_t i = 0; i < list.get_array().size() && !error_; ++i) {
+      const std::string at = fmt::format("{}/allOf/{}", pointer, i);
+      all = merged(all, resolved(list.get_array()[i], at, depth), at);
     }
-    return visit(merged, pointer, depth + 1);
-  }
-
-  // Both schemas at once, where they speak of different things; properties and required are united.
-  json::value merge(const json::object& a, const json::value& b, const std::string& pointer) {
-    if (b.is_bool() && b.get_bool()) return a;
-    if (!b.is_object()) return b;
-    json::object merged = a;
-    for (const auto& [key, value] : b.get_object()) {
-      json::value* present = merged.if_contains(key);
-      if (present == nullptr || *present == value) {
-        merged[key] = value;
-      } else if (key == "properties" && present->is_object() && value.is_object()) {
-        for (const auto& [name, property] : value.get_object()) present->get_object()[name] = property;
-      } else if (key == "required" && present->is_array() && value.is_array()) {
-        for (const json::value& name : value.get_array()) present->get_array().push_back(name);
-      } else if (key == "title" || key == "description" || key == "default" || key == "examples" || key == "$defs") {
-        continue;
-      } else {
-        wrong(pointer, "'{}' is given twice, with different values", std::string_view(key));
-      }
-    }
-    // A reference cannot stand beside other keywords here.
-    if (merged.contains("$ref") && merged.size() > 1) {
-      json::object only{{"$ref", merged["$ref"]}};
-      for (const auto& [key, value] : merged) {
-        static constexpr std::array harmless = {"$ref",    "title", "description", "default", "examples",
-                                                "$schema", "$defs", "definitions", "$id"};
-        if (std::ranges::find(harmless, std::string_view(key)) == harmless.end()) {
-          wrong(pointer, "$ref beside '{}' is not offered", std::string_view(key));
-        }
-      }
-      return only;
-    }
-    return merged;
+    return visit(all, pointer, depth + 1);
   }
 
   std::string visit_type(const json::object& object, const std::string& pointer, int depth) {
@@ -321,31 +350,29 @@ class Converter {
       }
       return body.empty() ? wrong(pointer, "type is an empty list") : body;
     }
-    std::string name;
-    if (type == nullptr) {
-      name = object.contains("properties") || object.contains("required") || object.contains("additionalProperties")
-                 ? "object"
-             : object.contains("items") || object.contains("prefixItems")                                 ? "array"
-             : object.contains("pattern") || object.contains("minLength") || object.contains("maxLength") ? "string"
-             : object.contains("minimum") || object.contains("maximum")                                   ? "number"
-                                                                                                          : "";
-      if (name.empty()) return "value";
-    } else if (type->is_string()) {
-      name = std::string(type->get_string());
-    }
+    const std::string name = type == nullptr     ? implied_type(object)
+                             : type->is_string() ? std::string(type->get_string())
+                                                 : "";
+    if (type == nullptr && name.empty()) return "value";
     if (name == "object") return visit_object(object, pointer, depth);
     if (name == "array") return visit_array(object, pointer, depth);
     if (name == "string") return visit_string(object, pointer);
     if (name == "integer") return visit_integer(object, pointer);
-    if (name == "number") {
-      for (const char* bound : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
-        if (object.contains(bound))
-          return wrong(pointer, "'{}' of a number is not offered; of an integer it is", bound);
-      }
-      return "number";
-    }
+    if (name == "number") return visit_number(object, pointer);
     if (name == "boolean" || name == "null") return name;
-    return wrong(pointer, "type {} is unknown", type == nullptr ? "?" : json::serialize(*type));
+    return wrong(pointer, "type {} is unknown", json::serialize(*type));
+  }
+
+  // Without a type the keywords tell it: what they speak of is what is meant.
+  static std::string implied_type(const json::object& object) {
+    const auto any = [&](std::initializer_list<const char*> names) {
+      return std::ranges::any_of(names, [&](const char* name) { return object.contains(name); });
+    };
+    if (any({"properties", "required", "additionalProperties"})) return "object";
+    if (any({"items", "prefixItems", "minItems", "maxItems"})) return "array";
+    if (any({"pattern", "minLength", "maxLength"})) return "string";
+    if (any({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})) return "number";
+    return "";
   }
 
   std::optional<std::int64_t> count_of(const json::object& object, const char* name, const std::string& pointer) {
@@ -373,8 +400,9 @@ class Converter {
     const auto [least, most] = counts_of(object, "minLength", "maxLength", pointer);
     if (const json::value* pattern = object.if_contains("pattern")) {
       if (!pattern->is_string()) return wrong(pointer, "pattern must be text");
-      if (least > 0 || most)
+      if (least > 0 || most) {
         return wrong(pointer, "pattern with minLength or maxLength is not offered; say it in the pattern");
+      }
       auto body = regex_to_grammar(std::string_view(pattern->get_string()), "char");
       if (!body) return wrong(pointer + "/pattern", "{}", body.error().message);
       return rule("\"\\\"\" " + *body + " \"\\\"\"");
@@ -388,48 +416,77 @@ class Converter {
     return "\"\\\"\" char" + repeat(least, most) + " \"\\\"\"";
   }
 
-  std::string visit_integer(const json::object& object, const std::string& pointer) {
-    const auto bound = [&](const char* name, const char* exclusive, int step) -> std::optional<std::int64_t> {
-      for (const bool strict : {false, true}) {
-        const json::value* value = object.if_contains(strict ? exclusive : name);
-        if (value == nullptr) continue;
-        if (!value->is_number() || std::abs(value->to_number<double>()) > 1e15) {
-          wrong(pointer, "'{}' must be a number below 1e15", strict ? exclusive : name);
-          return std::nullopt;
-        }
-        const double number = value->to_number<double>();
-        const double whole = step > 0 ? std::ceil(number) : std::floor(number);
-        return static_cast<std::int64_t>(whole) + (strict && whole == number ? step : 0);
+  // The tighter of a bound and its exclusive form.
+  std::optional<NumberBound> bound_of(const json::object& object, const char* name, const char* exclusive, int sign,
+                                      const std::string& pointer) {
+    std::optional<NumberBound> bound;
+    for (const bool strict : {false, true}) {
+      const char* key = strict ? exclusive : name;
+      const json::value* value = object.if_contains(key);
+      if (value == nullptr) continue;
+      if (!value->is_number() || std::abs(value->to_number<double>()) > 1e15) {
+        wrong(pointer, "'{}' must be a number of at most 1e15", key);
+        return std::nullopt;
       }
-      return std::nullopt;
+      const double number = value->to_number<double>();
+      if (!bound || sign * number > sign * bound->value || (strict && number == bound->value)) bound = {number, strict};
+    }
+    return bound;
+  }
+
+  std::string visit_integer(const json::object& object, const std::string& pointer) {
+    const auto whole = [](const std::optional<NumberBound>& bound, int sign) -> std::optional<std::int64_t> {
+      if (!bound) return std::nullopt;
+      const double inside = sign > 0 ? std::ceil(bound->value) : std::floor(bound->value);
+      return static_cast<std::int64_t>(inside) + (bound->exclusive && inside == bound->value ? sign : 0);
     };
-    const auto low = bound("minimum", "exclusiveMinimum", 1);
-    const auto high = bound("maximum", "exclusiveMaximum", -1);
+    const auto low = whole(bound_of(object, "minimum", "exclusiveMinimum", 1, pointer), 1);
+    const auto high = whole(bound_of(object, "maximum", "exclusiveMaximum", -1, pointer), -1);
     if (!low && !high) return "integer";
     if (low && high && *low > *high) return wrong(pointer, "no integer is between {} and {}", *low, *high);
-    return rule(integer_range(low, high));
+    return rule(integer_range_grammar(low, high));
+  }
+
+  std::string visit_number(const json::object& object, const std::string& pointer) {
+    const auto low = bound_of(object, "minimum", "exclusiveMinimum", 1, pointer);
+    const auto high = bound_of(object, "maximum", "exclusiveMaximum", -1, pointer);
+    if (!low && !high) return "number";
+    const auto body = number_range_grammar(low, high);
+    return body ? rule(*body) : wrong(pointer, "{}", body.error().message);
   }
 
   std::string visit_array(const json::object& object, const std::string& pointer, int depth) {
-    const auto [least, most] = counts_of(object, "minItems", "maxItems", pointer);
-    const json::value* prefix = object.if_contains("prefixItems");
+    auto [least, most] = counts_of(object, "minItems", "maxItems", pointer);
     const json::value* items = object.if_contains("items");
-    if (prefix != nullptr) {
-      if (!prefix->is_array()) return wrong(pointer, "prefixItems must be a list of schemas");
-      std::string body;
-      for (std::size_t i = 0; i < prefix->get_array().size(); ++i) {
-        const std::string at = fmt::format("{}/prefixItems/{}", pointer, i);
-        body += (i == 0 ? "" : " ws \",\" ws ") + group(visit(prefix->get_array()[i], at, depth + 1));
-      }
-      const auto size = static_cast<std::int64_t>(prefix->get_array().size());
-      if (least > size || (most && *most < size)) return wrong(pointer, "minItems or maxItems do not fit prefixItems");
-      return rule("\"[\" ws " + body + " ws \"]\"");
+    const json::value* prefix = object.if_contains("prefixItems");
+    if (prefix == nullptr && items != nullptr && items->is_array())
+      std::swap(items, prefix);  // as drafts before 2020 had it
+    if (prefix != nullptr && !prefix->is_array()) return wrong(pointer, "prefixItems must be a list of schemas");
+    if (items != nullptr && *items == json::value(false)) {
+      const auto size = prefix == nullptr ? 0 : static_cast<std::int64_t>(prefix->get_array().size());
+      most = std::min(most.value_or(size), size);
+      if (*most < least) return wrong(pointer, "items, prefixItems and minItems leave no list");
     }
+    // The items of the prefix are always written, as far as maxItems lets them.
+    std::string body;
+    std::int64_t written = 0;
+    for (; prefix != nullptr && written < static_cast<std::int64_t>(prefix->get_array().size()); ++written) {
+      if (most && written == *most) break;
+      const std::string at = fmt::format("{}/prefixItems/{}", pointer, written);
+      const std::string item = visit(prefix->get_array()[static_cast<std::size_t>(written)], at, depth + 1);
+      body += (written == 0 ? "" : " ws \",\" ws ") + group(item);
+    }
+    least = std::max<std::int64_t>(least - written, 0);
+    if (most) *most -= written;
+    // Behind a prefix, and without a word about items, nothing more is written than must be.
+    if (written > 0 && items == nullptr) most = least;
+    if (most && *most == 0) return rule("\"[\" ws " + (body.empty() ? "" : body + " ws ") + "\"]\"");
     const std::string item = rule(items == nullptr ? "value" : visit(*items, pointer + "/items", depth + 1));
-    if (most && *most == 0) return "\"[\" ws \"]\"";
-    const std::string more = most ? repeat(std::max<std::int64_t>(least - 1, 0), *most - 1)
-                                  : repeat(std::max<std::int64_t>(least - 1, 0), {});
-    const std::string list = item + " (ws \",\" ws " + item + ")" + more;
+    if (written > 0) {
+      return rule("\"[\" ws " + body + " (ws \",\" ws " + item + ")" + repeat(least, most) + " ws \"]\"");
+    }
+    if (most) --*most;
+    const std::string list = item + " (ws \",\" ws " + item + ")" + repeat(std::max<std::int64_t>(least - 1, 0), most);
     return rule("\"[\" ws " + (least == 0 ? "(" + list + ")?" : list) + " ws \"]\"");
   }
 
@@ -438,10 +495,11 @@ class Converter {
     std::map<char32_t, std::vector<std::vector<char32_t>>> by_first;
     bool taken = false;  // one of them ends here
     for (const auto& name : names) {
-      if (name.size() == at)
+      if (name.size() == at) {
         taken = true;
-      else
+      } else {
         by_first[name[at]].push_back(name);
+      }
     }
     std::string excluded;
     std::string body;
@@ -458,40 +516,50 @@ class Converter {
     const json::value* additional = object.if_contains("additionalProperties");
     if (properties != nullptr && !properties->is_object()) return wrong(pointer, "properties must be an object");
     std::set<std::string, std::less<>> required;
-    if (const json::value* list = object.if_contains("required"); list != nullptr && list->is_array()) {
+    if (const json::value* list = object.if_contains("required")) {
+      if (!list->is_array()) return wrong(pointer, "required must be a list of names");
       for (const json::value& name : list->get_array()) {
-        if (name.is_string()) required.insert(std::string(name.get_string()));
+        if (!name.is_string()) return wrong(pointer, "required must be a list of names");
+        required.insert(std::string(name.get_string()));
       }
     }
+    // Without a word about others, an object has the properties that are described and no more.
+    const bool closed = additional == nullptr ? properties != nullptr : *additional == json::value(false);
+    const auto other_value = [&] {
+      if (additional == nullptr || additional->is_bool()) return std::string("value");
+      return group(visit(*additional, pointer + "/additionalProperties", depth + 1));
+    };
     struct Member {
       std::string rule;
       bool required = false;
     };
     std::vector<Member> members;
     std::vector<std::vector<char32_t>> names;
-    if (properties != nullptr) {
-      for (const auto& [name, schema] : properties->get_object()) {
-        const std::string at = fmt::format("{}/properties/{}", pointer, std::string_view(name));
-        const std::string value = group(visit(schema, at, depth + 1));
-        members.push_back({rule(literal(json::serialize(json::value(name))) + " ws \":\" ws " + value),
-                           required.erase(std::string(name)) > 0});
-        names.push_back(characters(name));
-      }
+    const auto add = [&](std::string_view name, const std::string& value, bool is_required) {
+      members.push_back({rule(literal(json::serialize(json::value(name))) + " ws \":\" ws " + value), is_required});
+    };
+    for (const auto& [name, schema] : properties == nullptr ? json::object{} : properties->get_object()) {
+      const bool is_required = required.erase(std::string(name)) > 0;
+      names.push_back(characters(name));
+      if (schema == json::value(false) && !is_required) continue;
+      const std::string at = fmt::format("{}/properties/{}", pointer, pointer_part(name));
+      add(name, group(visit(schema, at, depth + 1)), is_required);
     }
     // Required, and described nowhere else.
     for (const std::string& name : required) {
-      members.push_back({rule(literal(json::serialize(json::value(name))) + " ws \":\" ws value"), true});
+      if (closed && additional != nullptr) return wrong(pointer, "it requires '{}' and does not allow it", name);
       names.push_back(characters(name));
+      add(name, other_value(), true);
     }
-    const bool free = additional == nullptr ? members.empty() : !(additional->is_bool() && !additional->get_bool());
     std::string rest = "\"\"";
     std::string first = "\"\"";
-    if (free) {
-      const std::string value = additional == nullptr || additional->is_bool()
-                                    ? "value"
-                                    : group(visit(*additional, pointer + "/additionalProperties", depth + 1));
+    if (!closed) {
+      for (const auto& name : names) {
+        if (name.size() > name_characters_max)
+          return wrong(pointer, "a property's name has more than {} characters", name_characters_max);
+      }
       const std::string key = names.empty() ? "string" : "\"\\\"\" " + other_names(names, 0) + " \"\\\"\"";
-      const std::string member = rule(key + " ws \":\" ws " + value);
+      const std::string member = rule(key + " ws \":\" ws " + other_value());
       rest = "(ws \",\" ws " + member + ")*";
       first = "(" + member + " " + rest + ")?";
     }

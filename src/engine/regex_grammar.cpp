@@ -1,5 +1,12 @@
 #include "engine/regex_grammar.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
 #include "engine/text_stream.h"
 
 namespace caravan::engine {
@@ -7,22 +14,101 @@ namespace {
 
 constexpr int depth_max = 32;
 constexpr std::size_t repeat_max = 1000;
+constexpr char32_t last_character = 0x10FFFF;
 
-// Characters that a JSON string cannot hold as they are; classes leave them out.
-constexpr std::string_view not_in_strings = R"(\x22\x5C\x00-\x1F\x7F)";
+// A set of characters, as ranges.
+using Ranges = std::vector<std::pair<char32_t, char32_t>>;
+
+const Ranges digits = {{U'0', U'9'}};
+const Ranges word = {{U'0', U'9'}, {U'A', U'Z'}, {U'_', U'_'}, {U'a', U'z'}};
+const Ranges space = {{U'\t', U'\t'}, {U'\n', U'\n'}, {U'\r', U'\r'}, {U' ', U' '}};
+const Ranges line_ends = {{U'\n', U'\n'}, {U'\r', U'\r'}, {0x2028, 0x2029}};
+
+Ranges joined(Ranges ranges) {
+  std::ranges::sort(ranges);
+  Ranges all;
+  for (const auto& range : ranges) {
+    if (!all.empty() && range.first <= all.back().second + 1) {
+      all.back().second = std::max(all.back().second, range.second);
+    } else {
+      all.push_back(range);
+    }
+  }
+  return all;
+}
+
+Ranges complement(const Ranges& ranges) {
+  Ranges all;
+  char32_t next = 0;
+  for (const auto& [low, high] : joined(ranges)) {
+    if (next < low) all.emplace_back(next, low - 1);
+    next = high + 1;
+  }
+  if (next <= last_character) all.emplace_back(next, last_character);
+  return all;
+}
+
+bool contains(const Ranges& ranges, char32_t character) {
+  return std::ranges::any_of(ranges,
+                             [&](const auto& range) { return range.first <= character && character <= range.second; });
+}
+
+// How a JSON string writes a character that it cannot hold as it is; empty for all others.
+std::string json_escape(char32_t character) {
+  switch (character) {
+    case U'"':
+      return R"("\\\"")";
+    case U'\\':
+      return R"("\\\\")";
+    case U'\n':
+      return R"("\\n")";
+    case U'\r':
+      return R"("\\r")";
+    case U'\t':
+      return R"("\\t")";
+    case U'\b':
+      return R"("\\b")";
+    case U'\f':
+      return R"("\\f")";
+    default:
+      return character < 0x20 ? fmt::format("\"\\\\u{:04x}\"", static_cast<std::uint32_t>(character)) : std::string();
+  }
+}
+
+// One character of the set, as it is written inside a JSON string.
+std::string one_of(const Ranges& set) {
+  const Ranges ranges = joined(set);
+  Ranges left_out = {{0x00, 0x1F}, {U'"', U'"'}, {U'\\', U'\\'}, {0x7F, 0x7F}, {0xD800, 0xDFFF}};
+  const Ranges outside = complement(ranges);
+  left_out.insert(left_out.end(), outside.begin(), outside.end());
+  std::string members;
+  for (const auto& [low, high] : complement(left_out)) {
+    members += grammar_escape(low) + (high > low ? "-" + grammar_escape(high) : "");
+  }
+  std::string all = members.empty() ? "" : "[" + members + "]";
+  for (const char32_t character : {U'"', U'\\', U'\n', U'\r', U'\t', U'\b', U'\f'}) {
+    if (contains(ranges, character)) all += (all.empty() ? "" : " | ") + json_escape(character);
+  }
+  return all.find(" | ") == std::string::npos ? all : "(" + all + ")";
+}
 
 class Parser {
  public:
   Parser(std::string_view pattern, std::string_view any) : rest_(pattern), any_(any) {}
 
   Result<std::string> parse() {
-    const bool anchored_front = take('^');
-    std::string body = alternatives(0);
-    const bool anchored_back = rest_.empty() && ended_by_dollar_;
+    std::string body;
+    do {
+      const bool from_start = take('^');
+      ended_by_dollar_ = false;
+      const std::string middle = sequence(0);
+      const std::string anything = std::string(any_) + "*";
+      body += std::string(body.empty() ? "" : " | ") + (from_start ? "" : anything + " ") + middle +
+              (ended_by_dollar_ ? "" : " " + anything);
+    } while (error_.empty() && take('|'));
+    if (error_.empty() && !rest_.empty()) wrong("a ) is not opened");
     if (!error_.empty()) return fail(ErrorCode::invalid_argument, "{}", error_);
-    if (!rest_.empty()) return fail(ErrorCode::invalid_argument, "'{}' is unexpected", rest_.substr(0, 1));
-    const std::string anything = std::string(any_) + "*";
-    return (anchored_front ? "" : anything + " ") + "(" + body + ")" + (anchored_back ? "" : " " + anything);
+    return "(" + body + ")";
   }
 
  private:
@@ -61,8 +147,8 @@ class Parser {
   std::string sequence(int depth) {
     std::string body;
     while (error_.empty() && !rest_.empty() && rest_.front() != '|' && rest_.front() != ')') {
-      if (rest_ == "$") {
-        rest_ = {};
+      if (depth == 0 && (rest_ == "$" || rest_.starts_with("$|"))) {
+        rest_.remove_prefix(1);
         ended_by_dollar_ = true;
         break;
       }
@@ -80,106 +166,106 @@ class Parser {
       return "(" + body + ")";
     }
     if (take('[')) return character_class();
-    if (take('.')) return std::string(any_);
-    if (take('\\')) return escape();
+    if (take('.')) return one_of(complement(line_ends));
+    if (take('\\')) return one_of(escape());
     if (rest_.front() == '^' || rest_.front() == '$') return wrong("^ and $ are offered at the ends only");
-    if (std::string_view("*+?{").find(rest_.front()) != std::string_view::npos)
+    if (std::string_view("*+?{").find(rest_.front()) != std::string_view::npos) {
       return wrong("a quantifier has nothing before it");
+    }
     return literal(next());
   }
 
-  // As the character is written inside a JSON string.
   static std::string literal(char32_t character) {
-    if (character == U'"') return R"("\\\"")";
-    if (character == U'\\') return R"("\\\\")";
-    return "\"" + grammar_escape(character) + "\"";
+    const std::string escaped = json_escape(character);
+    return escaped.empty() ? "\"" + grammar_escape(character) + "\"" : escaped;
   }
 
-  std::string escape() {
-    if (rest_.empty()) return wrong("it ends in a backslash");
+  // What stands behind a backslash, in a class or outside.
+  Ranges escape() {
+    if (rest_.empty()) {
+      wrong("it ends in a backslash");
+      return {};
+    }
     const char32_t character = next();
     switch (character) {
       case U'd':
-        return "[0-9]";
+        return digits;
       case U'D':
-        return "[^0-9" + std::string(not_in_strings) + "]";
+        return complement(digits);
       case U'w':
-        return "[A-Za-z0-9_]";
+        return word;
       case U'W':
-        return "[^A-Za-z0-9_" + std::string(not_in_strings) + "]";
+        return complement(word);
       case U's':
-        return "[ ]";
+        return space;
       case U'S':
-        return "[^ " + std::string(not_in_strings) + "]";
+        return complement(space);
+      case U'n':
+        return {{U'\n', U'\n'}};
+      case U'r':
+        return {{U'\r', U'\r'}};
+      case U't':
+        return {{U'\t', U'\t'}};
       default:
         break;
     }
-    const bool letter = (character >= U'a' && character <= U'z') || (character >= U'A' && character <= U'Z') ||
-                        (character >= U'0' && character <= U'9');
-    if (letter) return wrong("this \\ escape is not offered");
-    return literal(character);
+    if (contains(word, character) && character != U'_') wrong("this \\ escape is not offered");
+    return {{character, character}};
+  }
+
+  Ranges class_member() {
+    if (take('\\')) return escape();
+    const char32_t character = next();
+    return {{character, character}};
   }
 
   std::string character_class() {
+    const auto single = [](const Ranges& member) { return member.size() == 1 && member[0].first == member[0].second; };
     const bool negated = take('^');
-    std::string members;
-    bool first = true;
-    while (error_.empty() && (first || rest_.empty() || rest_.front() != ']')) {
-      first = false;
+    Ranges members;
+    while (error_.empty() && !take(']')) {
       if (rest_.empty()) return wrong("a [ is not closed");
-      char32_t character = next();
-      if (character == U'\\') {
-        if (rest_.empty()) return wrong("it ends in a backslash");
-        character = next();
-        if (character == U'd') {
-          members += "0-9";
-          continue;
-        }
-        if (character == U'w') {
-          members += "A-Za-z0-9_";
-          continue;
-        }
-        if (character == U's') {
-          members += " ";
-          continue;
-        }
-      }
-      if (!negated && (character == U'"' || character == U'\\'))
-        return wrong("quotes and backslashes in a class are not offered");
-      members += grammar_escape(character);
-      if (rest_.size() > 1 && rest_[0] == '-' && rest_[1] != ']') {
+      Ranges member = class_member();
+      if (single(member) && rest_.size() > 1 && rest_[0] == '-' && rest_[1] != ']') {
         rest_.remove_prefix(1);
-        const char32_t last = next();
-        if (last < character || last == U'\\') return wrong("a range in a class is not in order");
-        members += "-" + grammar_escape(last);
+        const Ranges end = class_member();
+        if (!error_.empty()) break;
+        if (!single(end) || end[0].first < member[0].first) return wrong("a range in a class is not in order");
+        member[0].second = end[0].first;
       }
+      members.insert(members.end(), member.begin(), member.end());
     }
-    take(']');
-    return negated ? "[^" + members + std::string(not_in_strings) + "]" : "[" + members + "]";
+    if (!error_.empty()) return "\"\"";
+    if (negated) members = complement(members);
+    const std::string body = one_of(members);
+    return body.empty() ? wrong("a class holds no character that a text can have") : body;
+  }
+
+  std::optional<std::size_t> count() {
+    std::size_t value = 0;
+    if (rest_.empty() || rest_.front() < '0' || rest_.front() > '9') return std::nullopt;
+    for (; !rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9'; rest_.remove_prefix(1)) {
+      value = std::min<std::size_t>(value * 10 + static_cast<std::size_t>(rest_.front() - '0'), 1'000'000);
+    }
+    return value;
   }
 
   std::string quantifier() {
     std::string found;
-    if (take('*'))
+    if (take('*')) {
       found = "*";
-    else if (take('+'))
+    } else if (take('+')) {
       found = "+";
-    else if (take('?'))
+    } else if (take('?')) {
       found = "?";
-    else if (take('{')) {
-      const std::size_t end = rest_.find('}');
-      const std::string_view inner = rest_.substr(0, end);
-      if (end == std::string_view::npos || inner.empty() || inner.size() > 9 ||
-          inner.find_first_not_of("0123456789,") != std::string_view::npos || inner.front() == ',') {
-        return wrong("a {m,n} is malformed");
-      }
-      for (std::size_t at = 0; at < inner.size();
-           at = inner.find(',', at) == std::string_view::npos ? inner.size() : inner.find(',', at) + 1) {
-        if (std::strtoul(std::string(inner.substr(at)).c_str(), nullptr, 10) > repeat_max)
-          return wrong("a {m,n} repeats too often");
-      }
-      found = "{" + std::string(inner) + "}";
-      rest_.remove_prefix(end + 1);
+    } else if (take('{')) {
+      const auto least = count();
+      const bool range = take(',');
+      const auto most = range ? count() : least;
+      if (!least || !take('}')) return wrong("a {m,n} is malformed");
+      if (*least > repeat_max || most.value_or(0) > repeat_max) return wrong("a {m,n} repeats too often");
+      if (most && *most < *least) return wrong("a {m,n} has its bounds the wrong way round");
+      found = most ? fmt::format("{{{},{}}}", *least, *most) : fmt::format("{{{},}}", *least);
     }
     if (!found.empty()) take('?');  // lazy: the language is the same
     return found;
