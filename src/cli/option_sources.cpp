@@ -114,6 +114,7 @@ Error OptionTable::unknown_flag(const std::string& flag) const {
     return std::string(text.substr(std::min(text.find_first_not_of('-'), text.size())));
   };
   std::vector<std::string> bare_candidates;
+  bare_candidates.reserve(candidates.size());
   for (const auto& candidate : candidates) bare_candidates.push_back(bare(candidate));
   std::string suggestion;
   if (const auto nearest = nearest_name(bare(name), bare_candidates)) {

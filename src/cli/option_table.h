@@ -142,7 +142,7 @@ Binding number(double& target, double least, double most);
 
 // `zero_name`: the word that stands for 0 ("auto"); 0 itself is taken too.
 template <class Integer>
-Binding integer(Integer& target, std::int64_t least, std::int64_t most, std::string zero_name = {}) {
+Binding integer(Integer& target, std::int64_t least, std::int64_t most, const std::string& zero_name = {}) {
   static_assert(std::is_integral_v<Integer>);
   const auto name = [zero_name](Integer value) {
     return value == 0 && !zero_name.empty() ? zero_name : std::to_string(value);

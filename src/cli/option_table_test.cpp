@@ -23,7 +23,7 @@ struct Paint {
 };
 
 class OptionTableTest : public ::testing::Test {
- protected:
+ public:
   OptionTableTest()
       : table_({.name = "paint", .summary = "Paint a wall.", .examples = {{"caravan paint wall", "it"}}}) {
     table_.group("Paint");
@@ -53,6 +53,10 @@ class OptionTableTest : public ::testing::Test {
   std::string error(const std::vector<std::string>& arguments, const Environment& environment = {}) {
     const auto wanted = table_.read(arguments, environment);
     return wanted ? "" : wanted.error().message;
+  }
+  bool answered(const std::vector<std::string>& arguments) {
+    const auto wanted = table_.read(arguments, {});
+    return wanted || !wanted.error().message.empty();
   }
   void read(const std::vector<std::string>& arguments, const Environment& environment = {}) {
     EXPECT_EQ(error(arguments, environment), "");
@@ -161,16 +165,16 @@ TEST_F(OptionTableTest, AMistypedEnvironmentNameIsRefusedAForeignOneIsNot) {
 }
 
 TEST_F(OptionTableTest, AnyWordsAndAnyFileAreAnsweredWithoutHarm) {
-  EXPECT_TRUE(rc::check("words", [this](const std::vector<std::string>& words) { (void)table_.read(words, {}); }));
+  EXPECT_TRUE(rc::check("words", [this](const std::vector<std::string>& words) { RC_ASSERT(answered(words)); }));
   EXPECT_TRUE(rc::check("flags", [this] {
     const auto words = *rc::gen::container<std::vector<std::string>>(
         rc::gen::element<std::string>("--coats", "-c", "--no-primer", "--primer=", "--=", "-", "--", "---", "=",
                                       "-c=", "--bucket", "\xFF", "--help=x", "--config", "9", "wall"));
-    (void)table_.read(words, {});
+    RC_ASSERT(answered(words));
   }));
   EXPECT_TRUE(rc::check("file", [this](const std::string& text) {
     const auto path = file("coats = 1\n" + text);
-    (void)table_.read(std::vector<std::string>{"--config", path}, {});
+    RC_ASSERT(answered({"--config", path}));
   }));
 }
 

@@ -100,6 +100,7 @@ asio::awaitable<Status> run_round(asio::io_context& context, const BenchOptions&
   outcome.texts.estimated = outcome.texts.estimated || texts->estimated;
 
   std::vector<std::unique_ptr<Load>> loads;
+  loads.reserve(targets.size());
   for (const auto& target : targets) {
     loads.push_back(std::make_unique<Load>(context, *target, scenario, *texts, round));
   }

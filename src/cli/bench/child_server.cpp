@@ -56,6 +56,7 @@ Result<ChildServer> ChildServer::start(const std::string& program, const std::ve
   std::vector<std::string> words{program, "serve", "--host", "127.0.0.1", "--port", "0"};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
 

@@ -164,7 +164,7 @@ HttpClient::HttpClient(asio::io_context& context, Url url, std::string api_key, 
     : connections_(std::make_unique<Connections>(context, std::move(url), std::move(api_key), timeout)) {}
 HttpClient::~HttpClient() = default;
 
-asio::awaitable<Result<HttpAnswer>> HttpClient::send(std::string path, std::string body, Watch watch) {
+asio::awaitable<Result<HttpAnswer>> HttpClient::send(const std::string& path, std::string body, Watch watch) {
   const Url& url = connections_->url;
   Request request(body.empty() ? http::verb::get : http::verb::post, url.path + path, 11);
   const bool is_v6 = url.host.find(':') != std::string::npos;

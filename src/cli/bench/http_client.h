@@ -46,7 +46,7 @@ class HttpClient {
     std::function<void(std::string_view)> arrived;  // pieces of the body of a 200; without it the body is collected
   };
   // `path` follows the URL's own. An empty body is a GET, anything else a POST of JSON. Errors: io.
-  boost::asio::awaitable<Result<HttpAnswer>> send(std::string path, std::string body, Watch watch);
+  boost::asio::awaitable<Result<HttpAnswer>> send(const std::string& path, std::string body, Watch watch);
 
  private:
   struct Connections;
