@@ -1,4 +1,5 @@
-// std::mutex that clang's -Wthread-safety can check: members say GUARDED_BY(mutex_), and a Lock is held around each use.
+// std::mutex that clang's -Wthread-safety can check: members say GUARDED_BY(mutex_), and a Lock is held around each
+// use.
 #pragma once
 
 #include <condition_variable>
