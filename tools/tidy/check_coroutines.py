@@ -8,7 +8,8 @@ import pathlib
 import re
 import sys
 
-ALLOWED = re.compile(r"^\s*(?:if \((?!.*co_await.*\)\s).*\) )?(?:(?:const\s+)?(?:auto|[\w:<>]+)\s*(?:&\s*)?(?:\[[\w,\s]+\]|\w+)\s*=\s*|[\w.\->\[\]]+\s*=\s*|co_return\s+)?co_await\s+[^{}?]*;\s*$")
+# After an `if (...)`, an `else` or both a whole statement may follow.
+ALLOWED = re.compile(r"^\s*(?:else )?(?:if \((?!.*co_await.*\)\s).*\) )?(?:(?:const\s+)?(?:auto|[\w:<>]+)\s*(?:&\s*)?(?:\[[\w,\s]+\]|\w+)\s*=\s*|[\w.\->\[\]]+\s*=\s*|co_return\s+)?co_await\s+[^{}?]*;\s*$")
 
 
 def statements(text):
@@ -33,9 +34,11 @@ def faults(name, text):
 
 def self_test():
     bad = ["if (co_await a()) {}", "f(co_await a());", "auto x = co_await a(Options{1});", "x = y ? co_await a() : 2;",
-           "while (co_await a()) {}", "auto x = co_await a([] { return 1; });", "return 1 + co_await a();"]
+           "while (co_await a()) {}", "auto x = co_await a([] { return 1; });", "return 1 + co_await a();",
+           "else if (co_await a()) b();", "const bool x = y || co_await a();"]
     good = ["co_await a();", "auto x = co_await a(b, c);", "const auto [e, n] = co_await a(b);", "x = co_await a();",
-            "co_return co_await a();", "if (b && !c) co_await a();", "// if (co_await a())\n"]
+            "co_return co_await a();", "if (b && !c) co_await a();", "else co_await a();",
+            "else if (b) co_await a();", "// if (co_await a())\n"]
     for text in bad:
         assert list(faults("t", "{ " + text)), "not noticed: " + text
     for text in good:
