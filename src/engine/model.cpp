@@ -72,9 +72,9 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& given) {
   ModelOptions options = given;
   options.path = file->path();
   llama_model_params params = llama_model_default_params();
-  // libllama puts the matrices of latent attention into AMX buffers, cannot multiply there by what the graph has, and
-  // aborts when the context is made.
-  if (facts->latent_attention) params.use_extra_bufts = false;
+  // What libllama puts into AMX buffers can only be multiplied by a matrix there. Latent attention has more dimensions,
+  // and aborts when the context is made; so have several sequences' states in one batch, which end in a crash.
+  if (facts->latent_attention || facts->recurrent || facts->hybrid) params.use_extra_bufts = false;
   params.n_gpu_layers = options.gpu_layers;
   if (options.progress) {
     params.progress_callback = on_progress;
