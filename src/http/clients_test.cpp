@@ -123,6 +123,29 @@ TEST_F(Clients, MayPipelineTheirNextRequest) {
   }
 }
 
+TEST_F(Clients, MaySendTheirBodyInChunksOrAskFirst) {
+  serve();
+  const std::string body = chat_body("Hello", R"("max_tokens":2)");
+  const std::string head = fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\n", chat_path);
+  TestClient chunked(port());
+  chunked.send(head + "Transfer-Encoding: chunked\r\n\r\n");
+  for (const char byte : body) chunked.send(fmt::format("1\r\n{}\r\n", byte));
+  chunked.send("0\r\n\r\n");
+  EXPECT_EQ(chunked.answer()->status, 200U);
+  TestClient asking(port());
+  asking.send(head + fmt::format("Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", body.size()));
+  EXPECT_EQ(asking.receive(), "HTTP/1.1 100 Continue\r\n\r\n");
+  asking.send(body);
+  EXPECT_EQ(asking.answer()->status, 200U);
+  for (const char* framing :
+       {"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "Content-Length: 3\r\nContent-Length: 4\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n"}) {
+    TestClient wrong(port());
+    wrong.send(head + framing);
+    EXPECT_EQ(wrong.answer()->status, 400U) << framing;
+  }
+}
+
 TEST_F(Clients, KeepTheirConnectionAfterAStream) {
   serve();
   TestClient client(port());

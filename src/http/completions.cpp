@@ -99,6 +99,7 @@ asio::awaitable<void> answer(Connection& connection, Api api) {
     return submit(api, connection.request(), serving, state, mailbox);
   };
   auto submitted = co_await state.workers.run(std::move(task));
+  connection.drop_body();
   if (!submitted) {
     co_await connection.send(error_response(submitted.error()));
   } else if (submitted->prepared.call.stream) {

@@ -53,7 +53,7 @@ Connection::Connection(asio::ip::tcp::socket socket, ServerState& state)
 }
 
 Connection::~Connection() {
-  release_body();
+  drop_body();
   state_.metrics.connections().Decrement();
 }
 
@@ -63,7 +63,7 @@ asio::awaitable<void> Connection::serve() {
     if (reading == Reading::closed) break;
     if (reading == Reading::request) co_await answer();
     route_ = nullptr;
-    release_body();
+    drop_body();
   }
   boost::system::error_code ignored;
   socket_->stream.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
@@ -213,9 +213,9 @@ asio::awaitable<void> Connection::linger() {
   }
 }
 
-void Connection::release_body() {
+void Connection::drop_body() {
   state_.bodies_bytes -= std::exchange(body_bytes_, 0);
-  request_ = {};
+  request_.body = {};
 }
 
 }  // namespace caravan::http

@@ -35,6 +35,8 @@ class Connection {
   // For handlers.
   [[nodiscard]] const HttpRequest& request() const { return request_; }
   [[nodiscard]] ServerState& state() { return state_; }
+  // Once the body has been understood: a long answer need not hold it.
+  void drop_body();
   boost::asio::awaitable<void> send(HttpResponse response);
 
   // A stream of server-sent events: begin, then any number of writes, then end. A write that fails (the client is gone,
@@ -61,7 +63,6 @@ class Connection {
   boost::asio::awaitable<bool> write(std::string text);
   boost::asio::awaitable<void> linger();
   std::string header_text(const HttpResponse& response, std::string_view framing) const;
-  void release_body();
 
   ServerState& state_;
   std::unique_ptr<Socket> socket_;

@@ -83,6 +83,7 @@ asio::awaitable<void> answer_embeddings(Connection& connection) {
   Inbox inbox(executor, mailbox, [] {});
   auto prepare = [&connection, serving, &state] { return prepare_embeddings(connection.request(), serving, state); };
   auto prepared = co_await state.workers.run(std::move(prepare));
+  connection.drop_body();
   if (!prepared) {
     co_await connection.send(error_response(prepared.error()));
     co_return;

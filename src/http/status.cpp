@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/model.h"
+#include "http/access.h"
 #include "http/json_text.h"
 
 namespace caravan::http {
@@ -92,7 +93,10 @@ HttpResponse answer_props(const HttpRequest& /*request*/, const Serving& serving
   return {.status = 200, .body = to_text(props), .headers = {}};
 }
 
-HttpResponse answer_slots(const HttpRequest& /*request*/, const Serving& serving, ServerState& /*state*/) {
+HttpResponse answer_slots(const HttpRequest& request, const Serving& serving, ServerState& state) {
+  // Even lengths would tell one tenant about another's prompts.
+  if (serving.engine->options().tenant_isolation)
+    if (const auto admin = admit(request, Access::admin, state.options); !admin) return error_response(admin.error());
   const auto status = serving.engine->status();
   json::array slots;
   for (const auto& sequence : status->sequences) slots.emplace_back(slot_object(sequence, status->context_tokens));

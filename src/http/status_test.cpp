@@ -102,6 +102,25 @@ TEST_F(StatusCalls, AdminCallsNeedTheAdminKeyOnceThereIsOne) {
   EXPECT_EQ(get("/metrics").status, 200U);
 }
 
+TEST_F(StatusCalls, SlotsAreForOperatorsWhereTenantsAreIsolated) {
+  auto isolated = small_engine();
+  isolated.tenant_isolation = true;
+  serve({.api_keys = {{"a", "ka"}}, .admin_key = "root"}, isolated);
+  EXPECT_EQ(get("/slots", {{"x-api-key", "ka"}}).status, 401U);
+}
+
+TEST_F(StatusCalls, HealthIs503WhileADecodeHangs) {
+  auto impatient = small_engine();
+  impatient.hang_timeout = std::chrono::microseconds(1);
+  serve({}, impatient);
+  TestClient client(port());
+  client.send(
+      request_text("POST", "/v1/chat/completions", chat_body("Hello", R"("ignore_eos":true,"stream":true)"), {}));
+  EXPECT_TRUE(comes_true([this] { return get("/health").status == 503U; }));
+  client.close();
+  EXPECT_TRUE(comes_true([this] { return get("/health").status == 200U; }));
+}
+
 TEST_F(StatusCalls, NotesOfTheEngineAreInHealth) {
   auto off = small_engine();
   off.layout = engine::KvLayout::streams;
