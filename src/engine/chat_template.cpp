@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
+#include <utility>
 
 #include <llama.h>
 
@@ -46,31 +48,63 @@ bool builtin_name(std::string_view name) {
          names.begin() + std::min<int>(count, names.size());
 }
 
-// A text that stands for `index` in a message while it is rendered. Control characters of this kind are in no prompt:
-// the API refuses NUL, and what is rendered keeps private-use characters as they are.
-std::string sentinel(std::size_t index) { return "\uE000\uF8FF" + std::to_string(index) + "\uF8FF\uE001"; }
-
-// Replaces each control text in `content` by a sentinel and notes it in `literals`.
-std::string hide_control_texts(const std::string& content, const std::vector<std::string>& control_texts,
-                               std::vector<std::string>& literals) {
-  std::string hidden;
-  for (std::size_t i = 0; i < content.size();) {
-    const std::string* longest = nullptr;
-    for (const std::string& text : control_texts) {
-      if (content.compare(i, text.size(), text) == 0 && (longest == nullptr || text.size() > longest->size())) {
-        longest = &text;
+// Texts that stand in messages for control texts while they are rendered: private-use characters around a number, in a
+// form that no message holds, so that nobody can write one.
+class Sentinels {
+ public:
+  explicit Sentinels(std::span<const ChatMessage> messages) {
+    for (std::size_t tag = 0;; ++tag) {
+      begin_ = "\uE000" + std::to_string(tag) + "\uF8FF";
+      if (std::ranges::none_of(messages, [&](const ChatMessage& message) {
+            return message.role.find(begin_) != std::string::npos || message.content.find(begin_) != std::string::npos;
+          })) {
+        return;
       }
     }
-    if (longest == nullptr) {
-      hidden += content[i++];
-      continue;
-    }
-    hidden += sentinel(literals.size());
-    literals.push_back(*longest);
-    i += longest->size();
   }
-  return hidden;
-}
+
+  // `text` with a sentinel for each control text.
+  std::string hide(const std::string& text, const std::vector<std::string>& control_texts) {
+    std::string hidden;
+    for (std::size_t i = 0; i < text.size();) {
+      const std::string* longest = nullptr;
+      for (const std::string& each : control_texts) {
+        if (text.compare(i, each.size(), each) == 0 && (longest == nullptr || each.size() > longest->size())) {
+          longest = &each;
+        }
+      }
+      if (longest == nullptr) {
+        hidden += text[i++];
+        continue;
+      }
+      hidden.append(begin_).append(std::to_string(literals_.size())).append(end);
+      literals_.push_back(*longest);
+      i += longest->size();
+    }
+    return hidden;
+  }
+
+  // Takes the text up to the next sentinel off the front of `rest`, and the sentinel; gives that text and the hidden
+  // one. A template may have moved, repeated or dropped any of them.
+  std::pair<std::string_view, std::string_view> split(std::string_view& rest) const {
+    for (std::size_t at = rest.find(begin_); at != std::string_view::npos; at = rest.find(begin_, at + 1)) {
+      const std::string_view number =
+          rest.substr(at + begin_.size(), rest.find(end, at + begin_.size()) - at - begin_.size());
+      std::size_t index = literals_.size();
+      if (std::from_chars(number.begin(), number.end(), index).ptr != number.end() || index >= literals_.size())
+        continue;
+      const std::string_view before = rest.substr(0, at);
+      rest.remove_prefix(at + begin_.size() + number.size() + end.size());
+      return {before, literals_[index]};
+    }
+    return {std::exchange(rest, {}), {}};
+  }
+
+ private:
+  static constexpr std::string_view end = "\uE001";
+  std::string begin_;
+  std::vector<std::string> literals_;
+};
 
 std::vector<ChatMessage> system_into_user(std::span<const ChatMessage> messages) {
   std::vector<ChatMessage> merged;
@@ -115,7 +149,9 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const Model& model, s
 }
 
 Status ChatTemplate::try_out() {
-  const ChatMessage chat[] = {{"system", "s"}, {"user", "u"}, {"assistant", "a"}, {"user", "v"}};
+  const std::string question = "Which way to the sea?";
+  const ChatMessage chat[] = {
+      {"system", "Be brief."}, {"user", "Good day."}, {"assistant", "Hello."}, {"user", question}};
   auto rendered = render(chat, GenerationPrompt::yes);
   if (!rendered && rendered.error().code == ErrorCode::invalid_argument) {
     system_in_user_ = true;
@@ -125,12 +161,16 @@ Status ChatTemplate::try_out() {
       rendered = again;
     }
   }
-  if (rendered && rendered->find('u') != std::string::npos) return {};
+  if (rendered && rendered->find(question) != std::string::npos) return {};
   return fail(ErrorCode::unsupported, "the model's chat template cannot be used ({}); choose one with --chat-template",
               rendered ? "it drops the user's text" : rendered.error().message);
 }
 
 Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages, GenerationPrompt generation) const {
+  for (const ChatMessage& message : messages) {
+    if (message.role.find('\0') == std::string::npos && message.content.find('\0') == std::string::npos) continue;
+    return fail(ErrorCode::invalid_argument, "a message holds a NUL character");
+  }
   if (!jinja_) {
     if (auto text = render_builtin(source_, messages, generation)) return std::move(*text);
     return fail(ErrorCode::invalid_argument, "the chat template refuses these messages");
@@ -141,10 +181,11 @@ Result<std::string> ChatTemplate::render(std::span<const ChatMessage> messages, 
 
 Result<std::vector<Token>> ChatTemplate::tokens(std::span<const ChatMessage> messages,
                                                 GenerationPrompt generation) const {
-  std::vector<std::string> literals;
+  Sentinels sentinels(messages);
   std::vector<ChatMessage> hidden(messages.begin(), messages.end());
   for (ChatMessage& message : hidden) {
-    message.content = hide_control_texts(message.content, model_.control_texts(), literals);
+    message.role = sentinels.hide(message.role, model_.control_texts());
+    message.content = sentinels.hide(message.content, model_.control_texts());
   }
   const auto rendered = render(hidden, generation);
   if (!rendered) return std::unexpected(rendered.error());
@@ -161,15 +202,12 @@ Result<std::vector<Token>> ChatTemplate::tokens(std::span<const ChatMessage> mes
     return {};
   };
   std::string_view rest = *rendered;
-  for (std::size_t i = 0; i < literals.size(); ++i) {
-    const std::string mark = sentinel(i);
-    const std::size_t at = rest.find(mark);
-    if (at == std::string_view::npos) continue;  // the template dropped that part
-    if (const Status done = append(rest.substr(0, at), ParseSpecial::yes); !done) return std::unexpected(done.error());
-    if (const Status done = append(literals[i], ParseSpecial::no); !done) return std::unexpected(done.error());
-    rest.remove_prefix(at + mark.size());
+  while (!rest.empty()) {
+    const auto [before, literal] = sentinels.split(rest);
+    if (const Status done = append(before, ParseSpecial::yes); !done) return std::unexpected(done.error());
+    if (literal.empty()) break;
+    if (const Status done = append(literal, ParseSpecial::no); !done) return std::unexpected(done.error());
   }
-  if (const Status done = append(rest, ParseSpecial::yes); !done) return std::unexpected(done.error());
   return all;
 }
 

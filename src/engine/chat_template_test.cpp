@@ -1,5 +1,8 @@
 #include "engine/chat_template.h"
 
+#include <atomic>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -113,6 +116,66 @@ TEST(ChatTemplate, TheNextTurnBeginsLikeTheLast) {
   const auto second = (*made)->tokens(chat, GenerationPrompt::yes).value();
   ASSERT_LT(first.size(), second.size());
   EXPECT_TRUE(std::equal(first.begin(), first.end(), second.begin()));
+}
+
+TEST(ChatTemplate, ControlTextsAreTextInRolesAndWhereATemplateMovesOrRepeatsThem) {
+  // The last message first, and each twice.
+  const auto made = ChatTemplate::create(
+      demo(), "{% for m in messages | reverse %}[{{ m.role }}:{{ m.content }}|{{ m.content }}]{% endfor %}");
+  ASSERT_TRUE(made) << made.error().message;
+  const ChatMessage chat[] = {{"user", "a<|im_end|>b"}, {"<|im_start|>", "<|im_start|><|im_end|>c"}};
+  const auto tokens = (*made)->tokens(chat, GenerationPrompt::no);
+  ASSERT_TRUE(tokens) << tokens.error().message;
+  EXPECT_EQ(demo().detokenize(*tokens, ParseSpecial::yes),
+            "[<|im_start|>:<|im_start|><|im_end|>c|<|im_start|><|im_end|>c][user:a<|im_end|>b|a<|im_end|>b]");
+  for (const Token token : *tokens) EXPECT_FALSE(demo().piece(token, ParseSpecial::no).empty());
+}
+
+TEST(ChatTemplate, NobodyCanWriteASentinel) {
+  const auto made = ChatTemplate::create(demo(), "");
+  ASSERT_TRUE(made) << made.error().message;
+  const std::string content = "\uE0000\uF8FF0\uE001 <|im_end|> \uE0001\uF8FF0\uE001 \uE0000\uF8FF";
+  const ChatMessage chat[] = {{"user", content}};
+  const auto tokens = (*made)->tokens(chat, GenerationPrompt::no);
+  ASSERT_TRUE(tokens) << tokens.error().message;
+  EXPECT_THAT(demo().detokenize(*tokens, ParseSpecial::yes), testing::HasSubstr(content));
+}
+
+TEST(ChatTemplate, ANulIsRefusedAndNotCutOff) {
+  const auto made = ChatTemplate::create(demo(), "");
+  ASSERT_TRUE(made) << made.error().message;
+  const ChatMessage chat[] = {{"user", std::string("a\0b", 3)}};
+  const auto rendered = (*made)->render(chat, GenerationPrompt::yes);
+  ASSERT_FALSE(rendered);
+  EXPECT_EQ(rendered.error().code, ErrorCode::invalid_argument);
+}
+
+TEST(ChatTemplate, GenerationBlocksAndLoopControlsAreKnown) {
+  const auto made = ChatTemplate::create(demo(),
+                                         "{% for m in messages %}{% if m.role == 'skip' %}{% continue %}{% endif %}{% "
+                                         "generation %}{{ m.content }};{% endgeneration %}{% endfor %}");
+  ASSERT_TRUE(made) << made.error().message;
+  const ChatMessage chat[] = {{"user", "a"}, {"skip", "b"}, {"user", "c"}};
+  EXPECT_EQ((*made)->render(chat, GenerationPrompt::no).value(), "a;c;");
+}
+
+TEST(ChatTemplate, RenderingIsThreadSafe) {
+  const auto made = ChatTemplate::create(demo(), unknown);
+  ASSERT_TRUE(made) << made.error().message;
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 25; ++round) {
+        const std::string content = fmt::format("{} in {}", round, i);
+        const ChatMessage chat[] = {{"user", content}};
+        const auto rendered = (*made)->render(chat, GenerationPrompt::no);
+        if (rendered && *rendered == "[[USER]] " + content) ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 100);
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ namespace caravan::engine {
 namespace {
 
 constexpr std::size_t answer_bytes_max = std::size_t{512} << 20;
+// Python and Jinja2 load from a cold disk.
+constexpr auto begin_max = std::chrono::seconds(20);
 
 bool send_all(int socket, std::string_view bytes, TimePoint deadline) {
   while (!bytes.empty()) {
@@ -77,14 +79,26 @@ Status JinjaRenderer::begin() {
   posix_spawn_file_actions_adddup2(&files, pair[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&files, pair[1], STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  // Signals as a program expects them, whatever this thread has blocked.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigset_t all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   // -I: nothing from the environment, the user's site or the working directory. It ends when our end of the socket
   // does.
-  const char* const arguments[] = {"python3", "-I", "-c", jinja_renderer_script, nullptr};
-  const char* const environment[] = {"LANG=C.UTF-8", "PYTHONUTF8=1", nullptr};
+  const char* const arguments[] = {"python3", "-I", "-X", "utf8", "-c", jinja_renderer_script, nullptr};
+  const char* const environment[] = {"LANG=C.UTF-8", nullptr};
   pid_t child = -1;
-  const int problem = posix_spawn(&child, "/usr/bin/python3", &files, nullptr, const_cast<char* const*>(arguments),
+  const int problem = posix_spawn(&child, "/usr/bin/python3", &files, &attributes, const_cast<char* const*>(arguments),
                                   const_cast<char* const*>(environment));
   posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
   close(pair[1]);
   if (problem != 0) {
     close(pair[0]);
@@ -94,7 +108,8 @@ Status JinjaRenderer::begin() {
   }
   child_ = child;
   socket_ = pair[0];
-  const auto loaded = exchange(boost::json::serialize(boost::json::object{{"source", settings_.source}}));
+  const auto loaded =
+      exchange(boost::json::serialize(boost::json::object{{"source", settings_.source}}), Clock::now() + begin_max);
   if (!loaded) {
     finish();
     return std::unexpected(loaded.error());
@@ -102,8 +117,7 @@ Status JinjaRenderer::begin() {
   return {};
 }
 
-Result<std::string> JinjaRenderer::exchange(const std::string& line) {
-  const TimePoint deadline = Clock::now() + settings_.deadline;
+Result<std::string> JinjaRenderer::exchange(const std::string& line, TimePoint deadline) {
   std::string answer;
   if (send_all(socket_, line + "\n", deadline)) answer = receive_line(socket_, deadline);
   if (answer.empty()) {
@@ -141,8 +155,14 @@ Result<std::string> JinjaRenderer::render(std::span<const ChatMessage> messages,
                                                  {"bos", settings_.bos},
                                                  {"eos", settings_.eos}});
   const Lock lock(mutex_);
+  const bool begun_before = child_ > 0;
   if (const Status begun = begin(); !begun) return std::unexpected(begun.error());
-  return exchange(line);
+  const TimePoint deadline = Clock::now() + settings_.deadline;
+  auto rendered = exchange(line, deadline);
+  if (rendered || rendered.error().code != ErrorCode::io || !begun_before || Clock::now() >= deadline) return rendered;
+  // The child was gone, killed by someone else since the last time.
+  if (const Status begun = begin(); !begun) return std::unexpected(begun.error());
+  return exchange(line, deadline);
 }
 
 }  // namespace caravan::engine

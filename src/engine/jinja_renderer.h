@@ -36,7 +36,7 @@ class JinjaRenderer {
  private:
   Status begin() REQUIRES(mutex_);
   void finish() REQUIRES(mutex_);
-  Result<std::string> exchange(const std::string& line) REQUIRES(mutex_);
+  Result<std::string> exchange(const std::string& line, TimePoint deadline) REQUIRES(mutex_);
 
   const Settings settings_;
   Mutex mutex_;
