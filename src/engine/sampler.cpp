@@ -279,11 +279,6 @@ std::optional<Token> Sampler::choose() {
 std::optional<Token> Sampler::sample(std::span<const float> logits) {
   CHECK(logits.size() == is_adjusted_.size());
   if (grammar_over_) return std::nullopt;
-  if (greedy_ && biases_.empty() && !penalties_ && !grammar_) {
-    const float best = largest(logits);
-    const auto found = std::ranges::find(logits, best);
-    return found == logits.end() ? 0 : static_cast<Token>(found - logits.begin());
-  }
   if (!biases_.empty() || penalties_) adjust(logits);
   if (best_ > 0) {
     load_best(logits, best_);

@@ -32,7 +32,7 @@ class Sampler {
   Sampler& operator=(Sampler&& other) noexcept;
 
   // The token for a row of raw logits, one for each token of the vocabulary. Does not accept it. None when nothing may
-  // follow: the grammar allows no token that is not banned.
+  // follow: the grammar allows no token that is not banned, or no logit is a number.
   std::optional<Token> sample(std::span<const float> logits);
   // Tells penalties, grammar and mirostat which token was generated.
   void accept(Token token);
