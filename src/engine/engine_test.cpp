@@ -2,6 +2,7 @@
 
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -244,6 +245,26 @@ TEST(Engine, PreemptionChangesNoAnswer) {
           << i << " " << at;
     }
   }
+}
+
+// Case 14: while a long prompt is prefilled, another's stream gets a token in every step.
+TEST(Engine, ALongPrefillDoesNotStallAStream) {
+  EngineOptions options = small(4096, 2);
+  options.ubatch_tokens = 128;
+  HandDrivenEngine engine(demo(), options);
+  const auto stream = engine.submit(endless(prompt(1, 20), 400));
+  for (int i = 0; i < 5; ++i) engine->step();
+  const auto long_one = engine.submit(endless(prompt(2, 3000), 4));
+  int steps = 0;
+  for (; !long_one->done && steps < 400; ++steps) {
+    const std::uint64_t before = engine.status().tokens_generated;
+    engine->step();
+    std::this_thread::sleep_for(std::chrono::milliseconds(21));  // past the interval at which figures are published
+    engine->step();
+    EXPECT_GT(engine.status().tokens_generated, before) << "step " << steps;
+  }
+  EXPECT_TRUE(long_one->account);
+  EXPECT_GE(2 * steps, 3000 / 128 - 1);  // in chunks, not at once
 }
 
 // Case 21
