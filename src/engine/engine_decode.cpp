@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <llama.h>
+#include <sys/resource.h>
 
 #include "base/log.h"
 #include "engine/engine.h"
@@ -17,6 +18,33 @@ namespace {
 constexpr double chunk_seconds_max = 0.25;     // a prefill's share of a step while others stream
 constexpr std::uint32_t failures_max = 3;      // decodes that may fail with a choice in the batch before it is given up
 constexpr std::uint32_t rate_tokens_min = 32;  // smaller steps say little about the rate of a prefill
+
+// What the process spends from its making to cost().
+class StepMeter {
+ public:
+  StepMeter() : usage_(usage()), started_(Clock::now()) {}
+
+  [[nodiscard]] TimePoint started() const { return started_; }
+  [[nodiscard]] StepCost cost() const {
+    const rusage now = usage();
+    return {.took = Clock::now() - started_,
+            .cpu = span(now.ru_utime) + span(now.ru_stime) - span(usage_.ru_utime) - span(usage_.ru_stime),
+            .involuntary_switches = static_cast<std::uint64_t>(now.ru_nivcsw - usage_.ru_nivcsw)};
+  }
+
+ private:
+  static rusage usage() {
+    rusage found{};
+    getrusage(RUSAGE_SELF, &found);
+    return found;
+  }
+  static Duration span(const timeval& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  }
+
+  rusage usage_;
+  TimePoint started_;
+};
 
 }  // namespace
 
@@ -125,16 +153,16 @@ bool Engine::decode(const std::vector<BatchPart>& parts) {
     prefill = prefill || sequence.state == SequenceState::prefilling;
   }
 
-  const TimePoint started = Clock::now();
-  decode_started_ = started.time_since_epoch().count();
+  const StepMeter meter;
+  decode_started_ = meter.started().time_since_epoch().count();
   int answer = 1;
   if (!options_.inject_fault || !options_.inject_fault("decode")) {
     answer = llama_decode(pool_->context(), batch_->get());
     llama_synchronize(pool_->context());
   }
   decode_started_ = 0;
-  const TimePoint ended = Clock::now();
-  const Duration took = ended - started;
+  const StepCost cost = meter.cost();
+  const Duration took = cost.took;
   if (answer != 0) {
     recover(parts, answer);
     return false;
@@ -150,7 +178,7 @@ bool Engine::decode(const std::vector<BatchPart>& parts) {
     prefill_rate_ = prefill_rate_ == 0 ? rate : 0.8 * prefill_rate_ + 0.2 * rate;
   }
   const std::uint32_t threads = compute_threads_.count();
-  compute_threads_.observe(tokens, pool_->ledger().used(), took, ended);
+  compute_threads_.observe(cost, Clock::now());
   if (const std::uint32_t count = compute_threads_.count(); count != threads) {
     llama_set_n_threads(pool_->context(), static_cast<std::int32_t>(std::min(count, options_.threads)),
                         static_cast<std::int32_t>(std::min(count, options_.threads_batch)));
