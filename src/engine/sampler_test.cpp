@@ -329,6 +329,21 @@ TEST(Sampler, ATokenThatTheGrammarForbidsEndsTheAnswerAndNotTheProcess) {
   }
 }
 
+// Each further a doubles the ways in which this can be read.
+TEST(Sampler, AGrammarThatGetsTooAmbiguousEndsTheAnswer) {
+  SamplingParams params = greedy();
+  params.grammar = "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"a\"";
+  Sampler sampler = make(params);
+  std::vector<float> logits(demo().info().vocabulary, 0.0F);
+  logits[static_cast<std::size_t>(demo().tokenize("a", AddSpecial::no, ParseSpecial::no)->front())] = 9;
+  int tokens = 0;
+  while (const auto token = sampler.sample(logits)) {
+    sampler.accept(*token);
+    ASSERT_LT(++tokens, 60);
+  }
+  EXPECT_GT(tokens, 8);
+}
+
 TEST(Sampler, AGrammarThatNeedsATokenTheBiasBansEndsTheAnswer) {
   SamplingParams params;
   params.grammar = "root ::= \"a\"+";
