@@ -104,7 +104,9 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& given) {
                 options.path.string(), model->info_.architecture);
   }
   for (Token token = 0; token < llama_vocab_n_tokens(model->vocabulary_); ++token) {
-    if (!llama_vocab_is_control(model->vocabulary_, token)) continue;
+    // "<unk>" and its like are parsed as tokens just as control tokens are.
+    const bool unknown = (llama_vocab_get_attr(model->vocabulary_, token) & LLAMA_TOKEN_ATTR_UNKNOWN) != 0;
+    if (!unknown && !llama_vocab_is_control(model->vocabulary_, token)) continue;
     std::string text = model->piece(token, ParseSpecial::yes);
     if (!text.empty()) model->control_texts_.push_back(std::move(text));
   }
