@@ -171,6 +171,11 @@ Status Engine::submit(Request request, Listener listener) {
 
 void Engine::cancel(const std::string& id) { mailbox_.put(Cancel{id}); }
 
+std::shared_ptr<const EngineStatus> Engine::status() const {
+  const Lock lock(status_mutex_);
+  return status_;
+}
+
 Duration Engine::decode_age() const {
   const std::int64_t started = decode_started_;
   return started == 0 ? Duration{} : Clock::now().time_since_epoch() - Duration(started);
@@ -307,8 +312,9 @@ void Engine::publish() {
     }
     status->cells_live = ledger.distinct(live);
   }
-  status_.store(std::move(status));
   published_ = Clock::now();
+  const Lock lock(status_mutex_);
+  status_ = std::move(status);
 }
 
 void Engine::fail_all(const Error& error) {

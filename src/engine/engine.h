@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/mailbox.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "engine/batch.h"
 #include "engine/compute_threads.h"
@@ -142,7 +143,7 @@ class Engine {
   // Frees what the request holds within one step. Unknown or finished ids are ignored.
   void cancel(const std::string& id);
 
-  [[nodiscard]] std::shared_ptr<const EngineStatus> status() const { return status_.load(); }
+  [[nodiscard]] std::shared_ptr<const EngineStatus> status() const;
   [[nodiscard]] std::vector<DeviceMemory> memory() const;
   // The time the decode that is running now has taken; zero between decodes. More than hang_timeout means unhealthy.
   [[nodiscard]] Duration decode_age() const;
@@ -227,7 +228,8 @@ class Engine {
   std::atomic<std::uint32_t> waiting_count_{0};  // submitted and not yet admitted
   std::atomic<bool> stopped_{false};
   std::atomic<std::int64_t> decode_started_{0};  // clock ticks; 0 between decodes
-  std::atomic<std::shared_ptr<const EngineStatus>> status_;
+  mutable Mutex status_mutex_;
+  std::shared_ptr<const EngineStatus> status_ GUARDED_BY(status_mutex_);
 
   // The engine thread's own.
   std::unordered_map<std::string, std::shared_ptr<Job>> jobs_;
