@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <utility>
 
 #include <ggml.h>
@@ -11,65 +10,32 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/backends.h"
+#include "engine/engine_sizing.h"
 #include "engine/model.h"
 
 namespace caravan::engine {
 namespace {
 
-constexpr std::array kv_types = {GGML_TYPE_F32,  GGML_TYPE_F16,  GGML_TYPE_BF16, GGML_TYPE_Q8_0,  GGML_TYPE_Q5_1,
-                                 GGML_TYPE_Q5_0, GGML_TYPE_Q4_1, GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL};
-
-Result<ggml_type> parse_kv_type(const std::string& name, const char* flag) {
-  std::string known;
-  for (const ggml_type type : kv_types) {
-    if (name == ggml_type_name(type)) return type;
-    known += known.empty() ? "" : ", ";
-    known += ggml_type_name(type);
-  }
-  return fail(ErrorCode::invalid_argument, "{} {}: no such KV type; one of {}", flag, name, known);
-}
-
-// In a unified pool finished sequences stay resident under ids of their own, which cost a row of logits each. Recurrent
-// states and streams are memory for each id, so there are no more than states worth keeping.
-constexpr std::uint32_t sequences_max = 256;  // libllama's own limit
-std::uint32_t unified_sequences(std::uint32_t parallel) { return std::min(2 * parallel + 64, sequences_max); }
-constexpr std::uint32_t parallel_default = 16;
-constexpr std::uint32_t streams_default = 4;
-constexpr std::uint32_t cells_default_max = 32768;
-
-struct Shape {
-  bool unified;
-  std::uint32_t sequences;
-};
-
-llama_context* make_context(const Model& model, const EngineOptions& options, ggml_type type_k, ggml_type type_v,
-                            Shape shape) {
+llama_context* make_context(const Model& model, const EngineOptions& options, const ContextShape& shape) {
   llama_context_params params = llama_context_default_params();
-  params.n_ctx = options.kv_cells;
-  params.n_batch = std::max(options.batch_tokens, shape.sequences);  // it reserves a row of logits for each sequence
-  params.n_ubatch = options.ubatch_tokens;
+  params.n_ctx = shape.cells;
+  params.n_batch = shape.batch_tokens;
+  params.n_ubatch = shape.ubatch_tokens;
   params.n_seq_max = shape.sequences;
   params.n_threads = static_cast<std::int32_t>(options.threads);
   params.n_threads_batch = static_cast<std::int32_t>(options.threads_batch);
-  params.type_k = type_k;
-  params.type_v = type_v;
+  params.type_k = shape.type_k;
+  params.type_v = shape.type_v;
   params.kv_unified = shape.unified;
   // A full-size window cache can be cut and shared anywhere; a windowed one only where its window still is. In a
   // unified pool sharing is what the pool is for, and a windowed cache would fill up with shared cells that nobody can
   // reuse.
-  params.swa_full = shape.unified && options.kv_cache;
+  params.swa_full = shape.swa_full;
   params.flash_attn_type = options.flash_attention == FlashAttention::on    ? LLAMA_FLASH_ATTN_TYPE_ENABLED
                            : options.flash_attention == FlashAttention::off ? LLAMA_FLASH_ATTN_TYPE_DISABLED
                                                                             : LLAMA_FLASH_ATTN_TYPE_AUTO;
   params.no_perf = true;
   return llama_init_from_model(model.handle(), params);
-}
-
-// Whether a unified pool of this model really shares: libllama accepts the parameter for some models whose memory then
-// refuses (or aborts) later; those are known by name.
-std::string unified_obstacle(const ModelInfo& info) {
-  if (info.recurrent) return "a recurrent model has one state a sequence, no pool of cells";
-  return {};
 }
 
 }  // namespace
@@ -91,55 +57,43 @@ KvPool::~KvPool() { llama_free(context_); }
 
 Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions& options) {
   const ModelInfo& info = model.info();
-  const auto type_k = parse_kv_type(options.type_k, "--cache-type-k");
-  if (!type_k) return std::unexpected(type_k.error());
-  const auto type_v = parse_kv_type(options.type_v, "--cache-type-v");
-  if (!type_v) return std::unexpected(type_v.error());
-  if (ggml_is_quantized(*type_v) && options.flash_attention == FlashAttention::off) {
+  options.ubatch_tokens = std::min(options.ubatch_tokens, options.batch_tokens);
+  auto request = sizing_request(model.facts(), options, model.gpu_layers());
+  if (!request) return std::unexpected(request.error());
+  if (ggml_is_quantized(request->type_v) && options.flash_attention == FlashAttention::off) {
     return fail(ErrorCode::invalid_argument,
                 "--cache-type-v {} needs flash attention; use --flash-attn auto, or --cache-type-v f16",
                 options.type_v);
   }
-  if (options.kv_cells == 0) options.kv_cells = std::min(std::max(info.context_train, 512U), cells_default_max);
-  options.ubatch_tokens = std::min(options.ubatch_tokens, options.batch_tokens);
-
-  const std::string obstacle = unified_obstacle(info);
+  const std::string obstacle = unified_obstacle(model.facts());
   if (options.layout == KvLayout::unified && !obstacle.empty()) {
     log::warn("--kv-layout unified: {}; using streams", obstacle);
   }
-  const bool want_unified = obstacle.empty() && (options.layout == KvLayout::unified ||
-                                                 (options.layout == KvLayout::automatic && options.kv_cache));
   std::string note = options.layout == KvLayout::streams ? "" : obstacle;
 
-  const auto shape_for = [&](bool unified) {
-    if (options.parallel == 0) {
-      options.parallel = unified || info.recurrent ? parallel_default : streams_default;
-    }
-    options.parallel = std::clamp(options.parallel, 1U, (sequences_max - 64) / 2);
-    const bool has_state = info.recurrent || info.hybrid;
-    const std::uint32_t kept = options.kv_cache ? options.parallel : 0;  // states of finished sequences
-    return Shape{unified, has_state ? options.parallel + kept
-                          : unified ? unified_sequences(options.parallel)
-                                    : options.parallel};
-  };
-
   const ComplaintRecorder complaints;
-  const std::uint32_t parallel_wanted = options.parallel;
-  Shape shape = shape_for(want_unified);
-  llama_context* context = make_context(model, options, *type_k, *type_v, shape);
-  if (context == nullptr && shape.unified) {
+  auto sizing = choose(model.facts(), *request, model.budget());
+  if (!sizing) return std::unexpected(sizing.error());
+  llama_context* context = make_context(model, options, sizing->shape);
+  if (context == nullptr && sizing->shape.unified) {
     note = complaints.first().empty() ? "the model refuses a unified pool" : complaints.first();
-    options.parallel = parallel_wanted;
-    shape = shape_for(false);
-    context = make_context(model, options, *type_k, *type_v, shape);
+    request->unified = false;
+    sizing = choose(model.facts(), *request, model.budget());
+    if (!sizing) return std::unexpected(sizing.error());
+    context = make_context(model, options, sizing->shape);
     if (context != nullptr) log::warn("a unified KV pool is not possible ({}); using streams", note);
   }
+  const ContextShape& shape = sizing->shape;
+  options.parallel = sizing->parallel;
+  options.kv_cells = shape.cells;
   if (context == nullptr) {
     return fail(ErrorCode::unsupported,
                 "no context of {} cells (K {}, V {}) can be made for {}: {}; try a smaller --kvsize or other KV types",
                 options.kv_cells, options.type_k, options.type_v, info.name,
                 complaints.first().empty() ? "out of memory" : complaints.first());
   }
+  for (const std::string& line : sizing->why) log::info("memory: {}", line);
+  if (!sizing->fits) log::warn("the memory that is free may not be enough for {} cells; see caravan plan", shape.cells);
   options.layout = shape.unified ? KvLayout::unified : KvLayout::streams;
   options.kv_cells = llama_n_ctx(context);
 
@@ -154,6 +108,7 @@ Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions
   std::unique_ptr<KvPool> pool(
       new KvPool(context, model, options, shape.unified, cut, shape.sequences, cells_total, context_tokens));
   pool->layout_note_ = std::move(note);
+  pool->shape_ = shape;
   return pool;
 }
 

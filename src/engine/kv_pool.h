@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "engine/cell_ledger.h"
 #include "engine/engine.h"
+#include "engine/sizing.h"
 
 struct llama_context;
 
@@ -43,6 +44,7 @@ class KvPool {
   [[nodiscard]] bool unified() const { return unified_; }
   [[nodiscard]] Cut cut() const { return cut_; }
   [[nodiscard]] const std::string& layout_note() const { return layout_note_; }
+  [[nodiscard]] const ContextShape& shape() const { return shape_; }
   // Why a context shift is not possible; empty when it is.
   [[nodiscard]] std::string shift_obstacle() const;
 
@@ -79,6 +81,7 @@ class KvPool {
   std::uint32_t sequences_;
   std::uint32_t context_tokens_;
   std::string layout_note_;
+  ContextShape shape_;
   std::function<bool(std::string_view)> inject_fault_;
   CellLedger ledger_;
 };

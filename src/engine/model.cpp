@@ -67,10 +67,11 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& given) {
   load_backends();
   const auto file = resolve_model(given.path);
   if (!file) return std::unexpected(file.error());
-  const auto facts = check_model_file(*file);
+  auto facts = check_model_file(*file);
   if (!facts) return std::unexpected(facts.error());
   ModelOptions options = given;
   options.path = file->path();
+  MemoryBudget budget = read_memory_budget();
   llama_model_params params = llama_model_default_params();
   // What libllama puts into AMX buffers can only be multiplied by a matrix there. Latent attention has more dimensions,
   // and aborts when the context is made; so have several sequences' states in one batch, which end in a crash.
@@ -90,7 +91,9 @@ Result<std::unique_ptr<Model>> Model::load(const ModelOptions& given) {
   }
   model->vocabulary_ = llama_model_get_vocab(model->model_);
   model->info_ = describe(model->model_, model->vocabulary_, options);
-  model->facts_ = *facts;
+  model->facts_ = std::move(*facts);
+  model->gpu_layers_ = options.gpu_layers;
+  model->budget_ = std::move(budget);
   if (llama_vocab_type(model->vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
     return fail(ErrorCode::unsupported, "{}: the model has no vocabulary; Caravan serves text models",
                 options.path.string());

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "engine/gguf_file.h"
+#include "engine/memory_budget.h"
 #include "engine/request.h"
 
 struct llama_model;
@@ -56,7 +57,10 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   [[nodiscard]] const ModelInfo& info() const { return info_; }
-  [[nodiscard]] const ModelFacts& facts() const { return facts_; }  // what sizing needs
+  // What sizing needs: the facts, where layers were put, and the memory there was before the weights were loaded.
+  [[nodiscard]] const ModelFacts& facts() const { return facts_; }
+  [[nodiscard]] std::int32_t gpu_layers() const { return gpu_layers_; }
+  [[nodiscard]] const MemoryBudget& budget() const { return budget_; }
 
   // Errors: invalid_argument when `text` is not UTF-8 or too long to tokenize.
   [[nodiscard]] Result<std::vector<Token>> tokenize(std::string_view text, AddSpecial add, ParseSpecial parse) const;
@@ -82,6 +86,8 @@ class Model {
   const llama_vocab* vocabulary_ = nullptr;
   ModelInfo info_;
   ModelFacts facts_;
+  std::int32_t gpu_layers_ = -1;
+  MemoryBudget budget_;
   std::vector<std::string> control_texts_;
 };
 

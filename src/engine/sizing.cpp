@@ -105,21 +105,25 @@ std::uint64_t compute_bytes(const ModelFacts& facts, const ContextShape& shape) 
   if (attends && !shape.flash_attention) attention += 4 * std::uint64_t{facts.heads} * cells;
   const std::uint64_t recurrent = 4 * (8 * std::uint64_t{facts.state_inner} + width);
   const std::uint64_t positions = 64;
-  std::uint64_t total = tokens * (mask + std::max({feed_forward, attention, recurrent}) + positions);
-
   std::uint64_t state = 0;
   std::uint64_t key_values = 0;
   for (const LayerMemory& layer : facts.layers) {
     state = std::max(state, layer.state_values);
     key_values = std::max<std::uint64_t>(key_values, layer.key_values);
   }
-  total += state * sizeof(float) * shape.sequences * 5 / 4;  // gathered for a batch
-  if (facts.latent_attention && !shape.flash_attention)
-    total += cells * (shape.unified ? 1 : shape.sequences) * key_values * 2;  // V is copied out of K
-  const std::uint64_t logits = std::uint64_t{facts.vocabulary} * sizeof(float) * shape.sequences;
-  total += 2 * logits;  // in the graph, and where callers read them
-  total += tokens * std::max<std::uint64_t>(width, facts.feed_forward_length) * 2;  // activations, quantised
-  return total;
+  std::uint64_t layers = tokens * std::max({feed_forward, attention, recurrent});
+  layers += state * sizeof(float) * shape.sequences * 5 / 4;  // gathered for a batch
+  if (facts.latent_attention && !shape.flash_attention) {     // V is copied out of K
+    layers += cells * (shape.unified ? 1 : shape.sequences) * key_values * 2;
+  }
+  // The head's buffers come after those of the layers, in their place.
+  const std::uint64_t row = std::uint64_t{facts.vocabulary} * sizeof(float);
+  const std::uint64_t rows = shape.outputs_max == 0 ? tokens : std::min<std::uint64_t>(tokens, shape.outputs_max);
+  const std::uint64_t head = rows * (row + 8 * width) + tokens * 8 * width;
+  const std::uint64_t activations =
+      tokens * std::max<std::uint64_t>(width, facts.feed_forward_length) * 2;  // quantised
+  const std::uint64_t output = shape.sequences * row;                          // where callers read the logits
+  return tokens * (mask + positions) + std::max(layers, head) + activations + output;
 }
 
 std::vector<DeviceNeed> memory_need(const ModelFacts& facts, const ContextShape& shape, std::int32_t gpu_layers,
@@ -195,15 +199,16 @@ std::uint32_t largest_cells(const ModelFacts& facts, ContextShape shape, std::in
 }
 
 ContextShape shape_for(const ModelFacts& facts, const SizingRequest& request, std::uint32_t parallel) {
-  return {.cells = request.cells,
-          .sequences = sequences_for(facts, parallel, request.unified, request.kv_cache),
-          .batch_tokens = request.batch_tokens,
-          .ubatch_tokens = request.ubatch_tokens,
-          .type_k = request.type_k,
-          .type_v = request.type_v,
-          .flash_attention = request.flash_attention,
-          .unified = request.unified,
-          .swa_full = request.unified && request.kv_cache};
+  return {
+      .cells = request.cells,
+      .sequences = sequences_for(facts, parallel, request.unified, request.kv_cache),
+      .batch_tokens = std::max(request.batch_tokens, sequences_for(facts, parallel, request.unified, request.kv_cache)),
+      .ubatch_tokens = request.ubatch_tokens,
+      .type_k = request.type_k,
+      .type_v = request.type_v,
+      .flash_attention = request.flash_attention,
+      .unified = request.unified,
+      .swa_full = request.unified && request.kv_cache};
 }
 
 // Cells worth having: a full context for one, or a typical one for each.

@@ -40,6 +40,7 @@ struct ContextShape {
   std::uint32_t sequences = 1;  // n_seq_max
   std::uint32_t batch_tokens = 2048;
   std::uint32_t ubatch_tokens = 512;
+  std::uint32_t outputs_max = 0;  // rows of logits in a ubatch; 0: for each token
   ggml_type type_k = GGML_TYPE_F16;
   ggml_type type_v = GGML_TYPE_F16;
   bool flash_attention = true;

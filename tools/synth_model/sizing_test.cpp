@@ -65,7 +65,8 @@ struct FreeContext {
 std::unique_ptr<llama_context, FreeContext> make_context(const Model& model, const ContextShape& shape) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = shape.cells;
-  params.n_seq_max = params.n_outputs_max = shape.sequences;
+  params.n_seq_max = shape.sequences;
+  params.n_outputs_max = shape.outputs_max;
   params.n_batch = shape.batch_tokens;
   params.n_ubatch = shape.ubatch_tokens;
   params.type_k = shape.type_k;
@@ -107,6 +108,7 @@ TEST_P(Sizing, agrees_with_what_libllama_allocates) {
               const ContextShape made{.cells = cells,
                                       .sequences = sequences,
                                       .ubatch_tokens = 256,
+                                      .outputs_max = full ? 0 : sequences,
                                       .type_k = type,
                                       .type_v = type,
                                       .flash_attention = flash,
