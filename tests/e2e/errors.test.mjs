@@ -24,7 +24,8 @@ test("400: the client's own error class, with the field", async () => {
   const client = server.client();
   await assert.rejects(client.chat.completions.create({ model: "any", messages: ask("Hi"), temperature: -1 }), (error) => {
     assert.ok(error instanceof OpenAI.BadRequestError);
-    assert.match(error.message, /temperature.*-1/);
+    assert.equal(error.param, "temperature");
+    assert.match(error.message, /-1/);
     return true;
   });
 });
