@@ -1,8 +1,8 @@
 #include "base/mailbox.h"
 
-#include <gtest/gtest.h>
-
 #include <thread>
+
+#include <gtest/gtest.h>
 
 namespace caravan {
 namespace {

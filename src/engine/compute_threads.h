@@ -1,10 +1,11 @@
 // How many threads compute, from what steps show. Pure.
 //
-// ggml's threads spin at barriers: with a thread for each core, one other busy thread on the machine makes every step wait
-// for the thread that lost its core, and decoding falls to a tenth. So the count steps down as soon as steps show that
-// somebody fights for the cores: threads were taken off them (involuntary context switches), and the step lasted longer
-// than the CPU time it got. It tries the next higher count again now and then, at growing intervals while that does not pay.
-// Steps are judged in windows, so that short ones are measured well; waiting for a GPU takes no thread off a core.
+// ggml's threads spin at barriers: with a thread for each core, one other busy thread on the machine makes every step
+// wait for the thread that lost its core, and decoding falls to a tenth. So the count steps down as soon as steps show
+// that somebody fights for the cores: threads were taken off them (involuntary context switches), and the step lasted
+// longer than the CPU time it got. It tries the next higher count again now and then, at growing intervals while that
+// does not pay. Steps are judged in windows, so that short ones are measured well; waiting for a GPU takes no thread
+// off a core.
 //
 //   state     window                        next
 //   steady    fought over, count > 1        steady, count - 1

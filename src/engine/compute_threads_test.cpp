@@ -8,7 +8,8 @@ namespace {
 // A machine of two cores on which decoding takes what it takes; time passes by the steps themselves.
 class Machine {
  public:
-  // Undisturbed, the second thread nearly halves a step; beside a rival two threads crawl, and one has a core to itself.
+  // Undisturbed, the second thread nearly halves a step; beside a rival two threads crawl, and one has a core to
+  // itself.
   void run(ComputeThreads& threads, int steps) {
     for (int i = 0; i < steps; ++i) {
       const bool fight = rival && threads.count() == 2;
@@ -20,7 +21,9 @@ class Machine {
       threads.observe({.took = span(took), .cpu = span(cpu), .involuntary_switches = fight ? 30U : 0U}, now);
     }
   }
-  static Duration span(double value) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value)); }
+  static Duration span(double value) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+  }
 
   bool rival = false;
   bool gpu = false;

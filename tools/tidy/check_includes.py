@@ -20,7 +20,7 @@ MAY_INCLUDE = {
 LIBLLAMA = re.compile(r"^(llama|ggml|gguf)[-\w]*\.h$")
 HEAVY = re.compile(r"^(boost/(asio|beast|json)|CLI/|toml\+\+|spdlog/)")
 # Internal headers whose subject is the heavy library itself; nothing outside their folder includes them.
-HEAVY_BY_NATURE = {"http/json_fields.h", "http/json_text.h", "http/connection_socket.h", "http/workers.h"}
+HEAVY_BY_NATURE = {"http/json_fields.h", "http/json_text.h", "http/connection_socket.h", "http/workers.h", "engine/schema_converter.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', re.M)
 
 
