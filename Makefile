@@ -3,7 +3,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 ARGS ?=
 
-.PHONY: help deps configure build serve test unit sanitizers e2e bench lint format docs clean
+.PHONY: help deps configure build serve test unit sanitizers e2e smoke bench lint format docs clean
 
 help:
 	@echo 'make serve   set up, build and serve the demo model   (ARGS="-m model.gguf --port 8081" passes flags)'
@@ -27,7 +27,7 @@ build: configure
 serve: build
 	@scripts/serve-demo $(ARGS)
 
-test: lint unit sanitizers e2e
+test: lint unit sanitizers e2e smoke
 	@echo 'all tests passed'
 
 unit: build
@@ -42,6 +42,11 @@ sanitizers: deps
 
 e2e: build
 	@scripts/run-e2e
+
+# The benchmarks run, and tell sharing from no sharing; what they measure counts on a quiet machine only.
+smoke: build
+	build/caravan-bench-micro --benchmark_min_time=0.01
+	build/caravan bench shared-prefix --users 3 --prefix 300 --question 16 --answer 4 --serve '' --compare-serve '--no-kv-cache'
 
 bench: build
 	@scripts/run-bench
