@@ -52,6 +52,7 @@ bench: build
 	@scripts/run-bench
 
 lint: configure
+	@cmake --build build --target caravan_scripts >/dev/null
 	@tools/tidy/run
 
 format: deps

@@ -258,7 +258,7 @@ bool SchemaConverter::constraint(std::string_view name) {
 
 std::string SchemaConverter::visit_any(const json::object& object, const char* name, const std::string& pointer,
                                        int depth) {
-  const json::value list = object.at(name);
+  const json::value& list = object.at(name);
   if (!list.is_array() || list.get_array().empty()) return wrong(pointer, "{} must be a list of schemas", name);
   // What stands beside it holds for each.
   json::object beside = object;
@@ -277,7 +277,7 @@ std::string SchemaConverter::visit_any(const json::object& object, const char* n
 }
 
 std::string SchemaConverter::visit_all(const json::object& object, const std::string& pointer, int depth) {
-  const json::value list = object.at("allOf");
+  const json::value& list = object.at("allOf");
   if (!list.is_array()) return wrong(pointer, "allOf must be a list of schemas");
   json::object beside = object;
   beside.erase("allOf");

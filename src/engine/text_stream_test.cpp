@@ -16,7 +16,7 @@ struct Streamed {
 Streamed stream(const std::string& bytes, const std::vector<std::string>& stops, const std::vector<std::size_t>& cuts) {
   TextStream stream(stops);
   Streamed run;
-  const auto take = [&](TextStream::Output output) {
+  const auto take = [&](const TextStream::Output& output) {
     run.every_delta_valid = run.every_delta_valid && utf8_valid(output.text);
     run.text += output.text;
     if (output.stop) run.stop = output.stop;
