@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/bench/bench.h"
+#include "cli/plan.h"
 #include "cli/serve.h"
 
 namespace caravan::cli {
@@ -73,6 +74,7 @@ int help(std::span<const std::string> arguments) {
 
 constexpr std::array all_commands{
     Command{"serve", "serve a model over the OpenAI API", run_serve, serve_help},
+    Command{"plan", "say what fits into memory, and what serve would choose", run_plan, plan_help},
     Command{"bench", "put load on any OpenAI-compatible server", run_bench, bench_help},
 };
 

@@ -66,7 +66,7 @@ class GgufFile : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(GgufFile, tells_the_facts_of_the_demo_model) {
+TEST_F(GgufFile, TellsTheFactsOfTheDemoModel) {
   const auto facts = check(demo);
   ASSERT_TRUE(facts.has_value()) << facts.error().message;
   EXPECT_EQ(facts->architecture, "llama");
@@ -81,7 +81,7 @@ TEST_F(GgufFile, tells_the_facts_of_the_demo_model) {
   EXPECT_THAT(facts->chat_template, HasSubstr("im_start"));
 }
 
-TEST_F(GgufFile, takes_a_file_or_a_folder_with_one_model) {
+TEST_F(GgufFile, TakesAFileOrAFolderWithOneModel) {
   EXPECT_THAT(complaint(folder_), HasSubstr("holds no .gguf file"));
   put("one.gguf", demo_bytes());
   put("mmproj-one.gguf", "not the model");
@@ -95,7 +95,7 @@ TEST_F(GgufFile, takes_a_file_or_a_folder_with_one_model) {
   EXPECT_THAT(complaint("/dev/null"), HasSubstr("not a regular file"));
 }
 
-TEST_F(GgufFile, wants_the_first_of_all_shards) {
+TEST_F(GgufFile, WantsTheFirstOfAllShards) {
   const auto shard = [&](std::uint16_t number, std::uint16_t count) {
     return [=](gguf_context* file) {
       gguf_set_val_u16(file, "split.no", number);
@@ -122,7 +122,7 @@ TEST_F(GgufFile, wants_the_first_of_all_shards) {
   EXPECT_THAT(complaint(put_changed("renamed.gguf", shard(0, 3))), HasSubstr("one of 3 shards"));
 }
 
-TEST_F(GgufFile, refuses_what_is_no_gguf) {
+TEST_F(GgufFile, RefusesWhatIsNoGguf) {
   EXPECT_THAT(complaint(put("empty.gguf", "")), HasSubstr("not a GGUF file"));
   EXPECT_THAT(complaint(put("text.gguf", "Once upon a time there was a model.")), HasSubstr("not a GGUF file"));
   EXPECT_THAT(complaint(put("short.gguf", "GGUF\x03")), HasSubstr("truncated"));
@@ -134,7 +134,7 @@ TEST_F(GgufFile, refuses_what_is_no_gguf) {
   EXPECT_THAT(complaint(put("swapped.gguf", bytes)), HasSubstr("big-endian"));
 }
 
-TEST_F(GgufFile, refuses_absurd_counts_before_reading_on) {
+TEST_F(GgufFile, RefusesAbsurdCountsBeforeReadingOn) {
   for (const std::size_t at : {8U, 16U}) {
     for (const std::uint64_t count : {std::uint64_t{1} << 20, std::uint64_t{1} << 31, UINT64_MAX}) {
       std::string bytes = demo_bytes();
@@ -144,7 +144,7 @@ TEST_F(GgufFile, refuses_absurd_counts_before_reading_on) {
   }
 }
 
-TEST_F(GgufFile, refuses_a_file_cut_anywhere) {
+TEST_F(GgufFile, RefusesAFileCutAnywhere) {
   const std::string bytes = demo_bytes();
   for (std::size_t length = 0; length < bytes.size(); length += length < 70000 ? 997 : 199999) {
     EXPECT_THAT(complaint(put("cut.gguf", std::string_view(bytes).substr(0, length))),
@@ -154,7 +154,7 @@ TEST_F(GgufFile, refuses_a_file_cut_anywhere) {
   EXPECT_EQ(complaint(put("whole.gguf", bytes)), "accepted");
 }
 
-TEST_F(GgufFile, never_crashes_on_flipped_bits) {
+TEST_F(GgufFile, NeverCrashesOnFlippedBits) {
   const std::string bytes = demo_bytes();
   for (std::size_t i = 0; i < 400; ++i) {
     std::string flipped = bytes;
@@ -165,7 +165,7 @@ TEST_F(GgufFile, never_crashes_on_flipped_bits) {
 }
 
 // What libllama itself would end the process on.
-TEST_F(GgufFile, refuses_values_that_libllama_aborts_on) {
+TEST_F(GgufFile, RefusesValuesThatLibllamaAbortsOn) {
   const auto with = [&](const std::function<void(gguf_context*)>& change) {
     return complaint(put_changed("changed.gguf", change));
   };
@@ -197,7 +197,7 @@ TEST_F(GgufFile, refuses_values_that_libllama_aborts_on) {
               HasSubstr("holds \"a\" twice"));
 }
 
-TEST_F(GgufFile, model_load_refuses_bad_files_in_one_line) {
+TEST_F(GgufFile, ModelLoadRefusesBadFilesInOneLine) {
   const auto load = [](const fs::path& path) {
     const auto model = Model::load({.path = path});
     return model ? std::string("loaded") : model.error().message;

@@ -36,7 +36,7 @@ class HostMemory : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(HostMemory, is_what_the_machine_has_available_without_limits) {
+TEST_F(HostMemory, IsWhatTheMachineHasAvailableWithoutLimits) {
   const MemoryBudget budget = read();
   EXPECT_EQ(budget.host.total_bytes, 16 * gibi);
   EXPECT_EQ(budget.host.free_bytes, 12 * gibi);
@@ -44,7 +44,7 @@ TEST_F(HostMemory, is_what_the_machine_has_available_without_limits) {
   EXPECT_TRUE(budget.host_shared);
 }
 
-TEST_F(HostMemory, obeys_a_version_2_group_and_counts_reclaimable_files_as_free) {
+TEST_F(HostMemory, ObeysAVersion2GroupAndCountsReclaimableFilesAsFree) {
   put("proc/self/cgroup", "0::/\n");
   put("sys/fs/cgroup/memory.max", "2147483648\n");
   put("sys/fs/cgroup/memory.current", "1073741824\n");
@@ -56,7 +56,7 @@ TEST_F(HostMemory, obeys_a_version_2_group_and_counts_reclaimable_files_as_free)
   EXPECT_FALSE(budget.host_shared);
 }
 
-TEST_F(HostMemory, obeys_the_tightest_group_above) {
+TEST_F(HostMemory, ObeysTheTightestGroupAbove) {
   put("proc/self/cgroup", "0::/shop/caravan\n");
   put("sys/fs/cgroup/shop/caravan/memory.max", "max\n");
   put("sys/fs/cgroup/shop/memory.max", "4294967296\n");
@@ -67,7 +67,7 @@ TEST_F(HostMemory, obeys_the_tightest_group_above) {
   EXPECT_EQ(read().host.free_bytes, gibi / 2);
 }
 
-TEST_F(HostMemory, obeys_a_version_1_group) {
+TEST_F(HostMemory, ObeysAVersion1Group) {
   put("proc/self/cgroup", "12:cpu,cpuacct:/x\n7:memory:/docker/abc\n0::/\n");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");  // in a container, the mount is the group
   put("sys/fs/cgroup/memory/memory.usage_in_bytes", "0\n");
@@ -77,7 +77,7 @@ TEST_F(HostMemory, obeys_a_version_1_group) {
   EXPECT_TRUE(read().host_shared);
 }
 
-TEST_F(HostMemory, obeys_a_limit_on_the_address_space) {
+TEST_F(HostMemory, ObeysALimitOnTheAddressSpace) {
   const MemoryBudget budget = read(AddressSpace{.used_bytes = gibi / 4, .limit_bytes = gibi});
   EXPECT_EQ(budget.address_space_bytes, gibi - gibi / 4);
   EXPECT_EQ(budget.host.free_bytes, gibi - gibi / 4);
@@ -85,7 +85,7 @@ TEST_F(HostMemory, obeys_a_limit_on_the_address_space) {
   EXPECT_EQ(read(AddressSpace{.used_bytes = 2 * gibi, .limit_bytes = gibi}).address_space_bytes, 0U);
 }
 
-TEST(MemoryBudget, of_this_machine_has_a_host_with_memory) {
+TEST(MemoryBudget, OfThisMachineHasAHostWithMemory) {
   const MemoryBudget budget = read_memory_budget();
   EXPECT_FALSE(budget.host.name.empty());
   EXPECT_GT(budget.host.free_bytes, 0U);

@@ -23,7 +23,7 @@ constexpr std::uint32_t context_typical = 4096;
 // Left free, whatever else is taken: libraries, requests, tokenizer, metrics, the kernel's own.
 constexpr std::uint64_t reserve_least = 96 * mebi;
 constexpr std::uint64_t reserve_share = 16;                  // and one part in this of what is free
-constexpr std::uint64_t address_space_reserve = 256 * mebi;  // threads' stacks and heaps reserve addresses
+constexpr std::uint64_t address_space_reserve = 384 * mebi;  // threads' stacks and heaps reserve addresses
 
 std::uint64_t pad(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
@@ -250,8 +250,10 @@ void explain(const ModelFacts& facts, const SizingRequest& request, const Memory
     const DeviceNeed& need = sizing.devices[i];
     const bool host = i + 1 == sizing.devices.size();
     const std::uint64_t free_bytes = host ? budget.host.free_bytes : budget.accelerators[i].free_bytes;
-    why.push_back(fmt::format("{}: {} free{}, of which {} may be taken; {} {}", need.device, bytes_text(free_bytes),
-                              host ? " by " + budget.host_limit : "", bytes_text(need.available_bytes),
+    const bool shared = host && budget.host_shared;
+    why.push_back(fmt::format("{}: {} {}; {}{} may be taken; {} {}", need.device, bytes_text(free_bytes),
+                              host && !shared ? "left by " + budget.host_limit : "free",
+                              shared ? "other programs share it, so half, " : "", bytes_text(need.available_bytes),
                               need.fits() ? "needs" : "would need", need_text(need)));
   }
   if (const std::uint64_t state = state_bytes(facts); state > 0) {
@@ -306,7 +308,7 @@ Result<Sizing> choose(const ModelFacts& facts, const SizingRequest& request, con
   if (sizing.shape.cells < cells_least) sizing.shape.cells = cells_least;
   sizing.devices = memory_need(facts, sizing.shape, request.gpu_layers, budget);
   sizing.fits = all_fit(sizing.devices);
-  sizing.context_tokens = cells_of_sequence(sizing.shape);
+  sizing.context_tokens = facts.recurrent ? sizing.shape.cells : cells_of_sequence(sizing.shape);
   if (facts.context_train > 0) sizing.context_tokens = std::min(sizing.context_tokens, facts.context_train);
   explain(facts, request, budget, sizing);
   if (!sizing.fits && request.cells == 0) {

@@ -44,7 +44,7 @@ Sizing chosen(const ModelFacts& facts, const SizingRequest& request, const Memor
   return sizing ? *sizing : Sizing{};
 }
 
-TEST(Choose, takes_the_largest_context_that_fits_and_stays_inside) {
+TEST(Choose, TakesTheLargestContextThatFitsAndStaysInside) {
   std::uint32_t last = 0;
   for (const std::uint64_t limit : {1, 2, 4, 8}) {
     const MemoryBudget budget = container(limit * gibi);
@@ -63,7 +63,7 @@ TEST(Choose, takes_the_largest_context_that_fits_and_stays_inside) {
   }
 }
 
-TEST(Choose, takes_no_more_than_the_model_and_its_users_can_use) {
+TEST(Choose, TakesNoMoreThanTheModelAndItsUsersCanUse) {
   for (const std::uint64_t limit : {4, 8}) {
     const Sizing sizing = chosen(bench(2048), {}, container(limit * gibi));
     EXPECT_EQ(sizing.shape.cells, 16 * 2048U);
@@ -74,14 +74,14 @@ TEST(Choose, takes_no_more_than_the_model_and_its_users_can_use) {
   EXPECT_EQ(chosen(bench(8192), {}, container(64 * gibi)).shape.cells, 16 * 4096U);
 }
 
-TEST(Choose, leaves_half_of_a_shared_machine_to_others) {
+TEST(Choose, LeavesHalfOfASharedMachineToOthers) {
   MemoryBudget budget = container(8 * gibi);
   budget.host_shared = true;
   const Sizing sizing = chosen(bench(1 << 20), {}, budget);
   EXPECT_LE(sizing.devices.back().total_bytes(), 4 * gibi);
 }
 
-TEST(Choose, serves_fewer_users_before_it_gives_up) {
+TEST(Choose, ServesFewerUsersBeforeItGivesUp) {
   ModelFacts hybrid = bench(8192);
   hybrid.hybrid = true;
   for (LayerMemory& layer : hybrid.layers) layer.state_values = 1 << 18;  // 24 MiB a sequence
@@ -96,7 +96,7 @@ TEST(Choose, serves_fewer_users_before_it_gives_up) {
               AllOf(HasSubstr("not enough memory on CPU"), HasSubstr("the container's limit"), HasSubstr("weights")));
 }
 
-TEST(Choose, keeps_what_was_asked_for_and_says_when_it_does_not_fit) {
+TEST(Choose, KeepsWhatWasAskedForAndSaysWhenItDoesNotFit) {
   const Sizing small = chosen(bench(1 << 20), {.cells = 4096, .parallel = 3}, container(2 * gibi));
   EXPECT_EQ(small.shape.cells, 4096U);
   EXPECT_EQ(small.parallel, 3U);
@@ -107,7 +107,7 @@ TEST(Choose, keeps_what_was_asked_for_and_says_when_it_does_not_fit) {
   EXPECT_THAT(large.why, Contains(HasSubstr("would need")));
 }
 
-TEST(Choose, counts_mapped_and_rearranged_weights_against_an_address_space) {
+TEST(Choose, CountsMappedAndRearrangedWeightsAgainstAnAddressSpace) {
   MemoryBudget budget = container(gibi);
   const std::uint32_t without = chosen(bench(1 << 20), {}, budget).shape.cells;
   budget.address_space_bytes = gibi;
@@ -116,7 +116,7 @@ TEST(Choose, counts_mapped_and_rearranged_weights_against_an_address_space) {
   EXPECT_GE(with, 512U);
 }
 
-TEST(MemoryNeed, spreads_layers_over_accelerators_as_asked) {
+TEST(MemoryNeed, SpreadsLayersOverAcceleratorsAsAsked) {
   const ModelFacts facts = bench(8192);
   const ContextShape shape{.cells = 8192, .sequences = 16};
   MemoryBudget budget = container(8 * gibi);
@@ -136,7 +136,7 @@ TEST(MemoryNeed, spreads_layers_over_accelerators_as_asked) {
   EXPECT_EQ(none[0].total_bytes(), 0U);
 }
 
-TEST(SizingTable, marks_what_fits_for_each_type) {
+TEST(SizingTable, MarksWhatFitsForEachType) {
   const auto table = sizing_table(bench(131072), {}, container(2 * gibi));
   EXPECT_TRUE(table.front().fits);
   EXPECT_FALSE(table.back().fits);

@@ -80,7 +80,7 @@ std::unique_ptr<llama_context, FreeContext> make_context(const Model& model, con
 
 class Sizing : public testing::TestWithParam<const char*> {};
 
-TEST_P(Sizing, agrees_with_what_libllama_allocates) {
+TEST_P(Sizing, AgreesWithWhatLibllamaAllocates) {
   const synth::Tokenizer tokenizer = synth::demo_tokenizer();
   const synth::Shape shape = *synth::find_shape(GetParam());
   const auto plan = synth::plan_model(shape, shape.defaults, shape.type,

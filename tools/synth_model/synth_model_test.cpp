@@ -76,14 +76,14 @@ std::vector<llama_token> generate(const engine::Model& model, std::vector<llama_
   return generated;
 }
 
-TEST_P(SynthModel, is_the_same_bytes_for_the_same_seed_on_any_number_of_threads) {
+TEST_P(SynthModel, IsTheSameBytesForTheSameSeedOnAnyNumberOfThreads) {
   const std::string once = bytes(write(shape_.defaults, shape_.type, 7, 1, "a.gguf"));
   EXPECT_TRUE(once == bytes(write(shape_.defaults, shape_.type, 7, 3, "b.gguf")));
   EXPECT_FALSE(once == bytes(write(shape_.defaults, shape_.type, 8, 3, "c.gguf")));
   EXPECT_LT(once.size(), 8U << 20);
 }
 
-TEST_P(SynthModel, loads_and_generates_finite_varied_tokens_that_depend_on_the_prompt) {
+TEST_P(SynthModel, LoadsAndGeneratesFiniteVariedTokensThatDependOnThePrompt) {
   for (const ggml_type type : {shape_.type, GGML_TYPE_Q4_0}) {
     const fs::path path = write(shape_.defaults, type, 1, 2, "model.gguf");
     const auto model = engine::Model::load({.path = path});
@@ -121,7 +121,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, SynthModel, testing::ValuesIn(small_shapes()), test_name);
 
-TEST(Tokenizer, is_the_demo_models) {
+TEST(Tokenizer, IsTheDemoModels) {
   const auto demo = engine::Model::load({.path = fs::path(CARAVAN_SOURCE_DIR) / "models/demo/desk-2.8m-q8_0.gguf"});
   ASSERT_TRUE(demo.has_value());
   const Tokenizer tokenizer = demo_tokenizer();
@@ -132,7 +132,7 @@ TEST(Tokenizer, is_the_demo_models) {
   EXPECT_EQ(static_cast<llama_token>(tokenizer.end_of_turn), llama_vocab_eos((*demo)->vocabulary()));
 }
 
-TEST(Plan, refuses_dimensions_that_do_not_go_together) {
+TEST(Plan, RefusesDimensionsThatDoNotGoTogether) {
   const Shape dense = *find_shape("dense");
   const auto refused = plan_model(dense, {.heads = 4, .kv_heads = 3}, GGML_TYPE_F16, 2048, {});
   ASSERT_FALSE(refused.has_value());
