@@ -26,7 +26,7 @@ ModelFacts bench(std::uint32_t context_train) {
   facts.layers.assign(24, {.key_values = 256, .value_values = 256});
   facts.layer_bytes.assign(24, 6 * mebi);
   facts.input_bytes = facts.output_bytes = 2 * mebi;
-  facts.repackable_bytes = 24 * 6 * mebi;
+  facts.repackable_bytes = 144 * mebi;
   return facts;
 }
 

@@ -14,6 +14,7 @@ constexpr float embedding_scale = 0.25F;
 // Logits with a deviation of 4: the silent tokens, at zero, are then hardly ever sampled.
 constexpr float output_gain = 4;
 constexpr std::uint32_t convolution = 4;
+constexpr std::uint64_t parameters_max = std::uint64_t{1} << 36;
 // Short time steps (softplus of this), so that a state remembers hundreds of tokens.
 constexpr float time_step = -4;
 
@@ -54,10 +55,10 @@ class Builder {
     norm("output_norm", width());
   }
   void attention(const std::string& block, std::uint32_t kv_heads) {
-    matrix(block + "attn_q.weight", width(), dimensions_.heads * dimensions_.head, attention_gain);
-    matrix(block + "attn_k.weight", width(), kv_heads * dimensions_.head);
-    matrix(block + "attn_v.weight", width(), kv_heads * dimensions_.head);
-    matrix(block + "attn_output.weight", dimensions_.heads * dimensions_.head, width());
+    matrix(block + "attn_q.weight", width(), std::int64_t{dimensions_.heads} * dimensions_.head, attention_gain);
+    matrix(block + "attn_k.weight", width(), std::int64_t{kv_heads} * dimensions_.head);
+    matrix(block + "attn_v.weight", width(), std::int64_t{kv_heads} * dimensions_.head);
+    matrix(block + "attn_output.weight", std::int64_t{dimensions_.heads} * dimensions_.head, width());
   }
   void head_norms(const std::string& block) {
     // As the gain on Q, but for architectures that normalise it.
@@ -160,12 +161,12 @@ void mla(Builder& model) {
   for (std::uint32_t i = 0; i < d.layers; ++i) {
     const std::string block = Builder::block(i);
     model.norm(block + "attn_norm", model.width());
-    model.matrix(block + "attn_q.weight", model.width(), d.heads * (d.head + rope), attention_gain);
+    model.matrix(block + "attn_q.weight", model.width(), std::int64_t{d.heads} * (d.head + rope), attention_gain);
     model.matrix(block + "attn_kv_a_mqa.weight", model.width(), d.latent + rope);
     model.norm(block + "attn_kv_a_norm", d.latent);
     model.matrix(block + "attn_k_b.weight", d.head, d.latent).size = {d.head, d.latent, d.heads};
     model.matrix(block + "attn_v_b.weight", d.latent, d.head).size = {d.latent, d.head, d.heads};
-    model.matrix(block + "attn_output.weight", d.heads * d.head, model.width());
+    model.matrix(block + "attn_output.weight", std::int64_t{d.heads} * d.head, model.width());
     model.feed_forward(block);
   }
 }
@@ -362,9 +363,9 @@ Result<ModelPlan> plan_model(const Shape& shape, const Dimensions& dimensions, g
   if (shape.architecture == "bert") {
     encoder_embeddings(model, vocabulary);
     encoder(model);
-    return model.take();
+  } else {
+    model.embeddings(vocabulary, silent);
   }
-  model.embeddings(vocabulary, silent);
   if (shape.architecture == "llama") dense(model);
   if (shape.architecture == "qwen3") qknorm(model);
   if (shape.architecture == "gemma3") iswa(model);
@@ -377,6 +378,10 @@ Result<ModelPlan> plan_model(const Shape& shape, const Dimensions& dimensions, g
     for (TensorPlan& tensor : plan.tensors) {
       if (tensor.name == "output_norm.weight") tensor.name = "token_embd_norm.weight";
     }
+  }
+  if (plan.parameters() > parameters_max) {
+    return fail(ErrorCode::invalid_argument, "{} parameters; at most {} are written", plan.parameters(),
+                parameters_max);
   }
   return plan;
 }

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include <boost/json.hpp>
+#include <fmt/format.h>
 #include <gguf.h>
 
 #include "base/check.h"
@@ -38,6 +39,7 @@ std::vector<std::string> byte_characters() {
 
 std::vector<const char*> pointers(const std::vector<std::string>& texts) {
   std::vector<const char*> out;
+  out.reserve(texts.size());
   for (const std::string& text : texts) out.push_back(text.c_str());
   return out;
 }
@@ -56,7 +58,7 @@ Tokenizer demo_tokenizer() {
     const std::string left(pair.at(0).as_string());
     const std::string right(pair.at(1).as_string());
     made.tokens.push_back(left + right);
-    made.merges.push_back(left + " " + right);
+    made.merges.push_back(fmt::format("{} {}", left, right));
   }
   made.types.assign(made.tokens.size(), normal_type);
   const auto add_control = [&](const char* text) {
