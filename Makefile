@@ -33,7 +33,7 @@ test: lint unit sanitizers e2e smoke
 unit: build
 	ctest --test-dir build --output-on-failure -j $(JOBS)
 
-# libllama itself is not instrumented; what that means for the tools is said in tests/sanitizers/.
+# libllama itself is not instrumented, so what happens inside it is not seen; nothing has to be suppressed for that.
 sanitizers: deps
 	@for preset in asan tsan; do \
 	  cmake --preset $$preset >/dev/null && cmake --build --preset $$preset -j $(JOBS) && \
