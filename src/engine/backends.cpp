@@ -2,10 +2,13 @@
 
 #include <filesystem>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include <dlfcn.h>
 #include <ggml-backend.h>
+#include <ggml.h>
 #include <llama.h>
 
 #include "base/log.h"
@@ -41,12 +44,27 @@ void on_log(ggml_log_level level, const char* text, void*) {
   }
 }
 
+// ggml ends the process where an assertion does not hold, and libllama asserts much about a file's values. While
+// somebody listens for complaints (a model is loaded, a context made), the assertion becomes an exception, which
+// libllama catches at its surface and reports like any other; what it had allocated until then may be lost. Otherwise
+// the process ends.
+void on_abort(const char* message) {
+  std::string_view line = message;
+  while (line.ends_with('\n')) line.remove_suffix(1);
+  if (const auto folder = line.substr(0, line.find(':')).rfind('/'); folder != std::string_view::npos) {
+    line.remove_prefix(folder + 1);
+  }
+  if (recording) throw std::runtime_error(std::string(line));
+  log::error("libllama: {}", line);
+}
+
 }  // namespace
 
 void load_backends() {
   static std::once_flag once;
   std::call_once(once, [] {
     llama_log_set(on_log, nullptr);
+    ggml_set_abort_callback(on_abort);
     ggml_backend_load_all();
     // Prebuilt packages keep the CPU variants and GPU backends beside libllama itself.
     Dl_info info{};

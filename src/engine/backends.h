@@ -6,7 +6,8 @@
 namespace caravan::engine {
 
 // While one lives, what libllama complains about on this thread is kept for an error message. Loading a model reports
-// its reason only through the log.
+// its reason only through the log. A failed assertion of libllama or ggml on this thread is then an exception inside
+// libllama, where it otherwise ends the process.
 class ComplaintRecorder {
  public:
   ComplaintRecorder();

@@ -251,6 +251,11 @@ void read_memory(const GgufMetadata& file, Reader& reader, ModelFacts& facts, st
   const std::uint32_t value_length_windowed = reader.number("attention.value_length_swa", value_length);
   facts.latent_attention =
       reader.number("attention.key_length_mla") > 0 && reader.number("attention.value_length_mla") > 0;
+  if (const std::uint32_t rotated = reader.number("rope.dimension_count"); key_length > 0 && rotated > key_length) {
+    reader.complain(damaged(reader.key("rope.dimension_count"), rotated,
+                            fmt::format("is more than the {} values of a head", key_length))
+                        .error());
+  }
   facts.query_values = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(UINT32_MAX, std::uint64_t{facts.heads} * std::max(key_length, key_length_windowed)));
   facts.sliding_window = reader.number("attention.sliding_window");

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "engine/engine_fixture.h"
 #include "engine/model.h"
 
 namespace caravan::engine {
@@ -186,6 +187,8 @@ TEST_F(GgufFile, RefusesValuesThatLibllamaAbortsOn) {
               HasSubstr("\"spiral\""));
   EXPECT_THAT(with([](gguf_context* f) { gguf_set_val_u32(f, "llama.context_length", 0); }),
               HasSubstr("context_length"));
+  EXPECT_THAT(with([](gguf_context* f) { gguf_set_val_u32(f, "llama.rope.dimension_count", 64); }),
+              HasSubstr("more than the 32 values of a head"));
   EXPECT_THAT(with([](gguf_context* f) { gguf_remove_key(f, "general.architecture"); }),
               HasSubstr("general.architecture is missing"));
   EXPECT_THAT(with([](gguf_context* f) { gguf_set_val_i32(f, "llama.attention.head_count_kv", -1); }),
@@ -215,6 +218,36 @@ TEST_F(GgufFile, ModelLoadRefusesBadFilesInOneLine) {
   EXPECT_THAT(load(put_changed("whole.gguf", [](gguf_context* f) { gguf_set_val_u32(f, "llama.block_count", 513); })),
               HasSubstr("1 to 512 layers"));
   EXPECT_THAT(load(put("whole.gguf", demo_bytes().substr(0, 2000000))), HasSubstr("truncated"));
+}
+
+// Values that only one architecture minds, far inside libllama.
+TEST_F(GgufFile, WhatLibllamaAssertsIsAnErrorWhereAModelIsLoadedOrAContextMade) {
+  const auto with = [&](const std::function<void(gguf_context*)>& change) -> std::string {
+    const fs::path path = put_changed("asserted.gguf", change);
+    const auto model = Model::load({.path = path});
+    if (!model) return model.error().message;
+    HandDrivenEngine engine(**model, {.kv_cells = 512, .parallel = 1, .threads = 1});
+    return engine.error() ? engine.error()->message : "served";
+  };
+  EXPECT_EQ(with([](gguf_context*) {}), "served");
+  // Heads whose K and V differ in length are no matter for libllama's loader, but for this architecture's graph.
+  const std::string refused = with([](gguf_context* f) {
+    gguf_set_val_str(f, "general.architecture", "deepseek2");
+    for (const char* key : {"context_length", "block_count", "embedding_length", "feed_forward_length"}) {
+      const std::string from = std::string("llama.") + key;
+      const std::string to = std::string("deepseek2.") + key;
+      gguf_set_val_u32(f, to.c_str(), gguf_get_val_u32(f, gguf_find_key(f, from.c_str())));
+    }
+    gguf_set_val_u32(f, "deepseek2.attention.head_count", 6);
+    gguf_set_val_u32(f, "deepseek2.attention.key_length", 32);
+    gguf_set_val_u32(f, "deepseek2.rope.dimension_count", 32);  // leaves nothing without rotation
+    gguf_set_val_u32(f, "deepseek2.attention.kv_lora_rank", 32);
+    gguf_set_val_u32(f, "deepseek2.attention.q_lora_rank", 0);
+    gguf_set_val_u32(f, "deepseek2.expert_feed_forward_length", 512);
+    gguf_set_val_u32(f, "deepseek2.expert_shared_count", 0);
+    gguf_set_val_f32(f, "deepseek2.attention.layer_norm_rms_epsilon", 1e-5F);
+  });
+  EXPECT_THAT(refused, HasSubstr("GGML_ASSERT"));
 }
 
 }  // namespace
