@@ -204,6 +204,7 @@ class Engine {
   bool evict(EvictFor why, std::optional<std::uint32_t> except = std::nullopt);
   bool preempt_youngest();
   bool decode(const std::vector<BatchPart>& parts);
+  void note_rate(const std::vector<BatchPart>& parts, std::uint32_t tokens, double took);
   void recover(const std::vector<BatchPart>& parts, int answer);
   void restart(Sequence& sequence);
 
@@ -240,8 +241,9 @@ class Engine {
   bool embedding_begun_ = false;
   std::unique_ptr<LlamaBatch> batch_;
   ComputeThreads compute_threads_;
-  double prefill_rate_ = 0;  // tokens a second, smoothed
-  std::uint64_t tick_ = 0;   // tokens decoded so far: the clock of the eviction policy
+  double decode_seconds_ = 0;  // a step that only decodes, smoothed
+  double prefill_rate_ = 0;    // tokens a second, smoothed
+  std::uint64_t tick_ = 0;     // tokens decoded so far: the clock of the eviction policy
   std::uint64_t admissions_ = 0;
   std::vector<std::pair<std::shared_ptr<Job>, Event>> outgoing_;
   EngineStatus totals_;  // counters kept as they go

@@ -15,7 +15,7 @@
 namespace caravan::engine {
 namespace {
 
-constexpr double chunk_seconds_max = 0.25;     // a prefill's share of a step while others stream
+constexpr double chunk_seconds_max = 0.5;      // a prefill's share of a step while others stream
 constexpr std::uint32_t failures_max = 3;      // decodes that may fail with a choice in the batch before it is given up
 constexpr std::uint32_t rate_tokens_min = 32;  // smaller steps say little about the rate of a prefill
 
@@ -173,10 +173,7 @@ bool Engine::decode(const std::vector<BatchPart>& parts) {
   metrics_->steps.Increment();
   metrics_->step_seconds.Observe(seconds(took));
   (prefill ? metrics_->prompt_seconds : metrics_->generation_seconds).Increment(seconds(took));
-  if (tokens >= rate_tokens_min) {
-    const double rate = tokens / std::max(1e-9, seconds(took));
-    prefill_rate_ = prefill_rate_ == 0 ? rate : 0.8 * prefill_rate_ + 0.2 * rate;
-  }
+  note_rate(parts, tokens, seconds(took));
   const std::uint32_t threads = compute_threads_.count();
   compute_threads_.observe(cost, Clock::now());
   if (const std::uint32_t count = compute_threads_.count(); count != threads) {
@@ -194,6 +191,18 @@ bool Engine::decode(const std::vector<BatchPart>& parts) {
     if (!pool_->decoded(part.sequence, part.count)) restart(sequence);
   }
   return true;
+}
+
+// The rate of a prefill is what its tokens add to a step: beside decoding sequences their own time does not count, or a
+// small chunk would look slow, be made smaller, and look slower.
+void Engine::note_rate(const std::vector<BatchPart>& parts, std::uint32_t tokens, double took) {
+  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(
+      parts, [&](const BatchPart& part) { return sequences_[part.sequence].state == SequenceState::decoding; }));
+  const auto smooth = [](double& value, double now) { value = value == 0 ? now : 0.8 * value + 0.2 * now; };
+  if (decoding == tokens) return smooth(decode_seconds_, took);
+  if (tokens - decoding < rate_tokens_min) return;
+  const double added = decoding == 0 ? took : std::max(took - decode_seconds_, 0.25 * took);
+  smooth(prefill_rate_, (tokens - decoding) / std::max(1e-9, added));
 }
 
 // 1: no cells although the ledger has some; else libllama failed and may have kept a part of the batch (I8).
