@@ -44,7 +44,11 @@ std::vector<BatchPart> plan_batch(std::span<const BatchCandidate> candidates, co
 
 std::uint32_t choose_chunk(double tokens_per_second, double time_max, std::uint32_t block_tokens, std::uint32_t most) {
   std::uint32_t chunk = std::min(block_tokens, most);
-  while (chunk * 2 <= most && chunk * 2 <= tokens_per_second * time_max) chunk *= 2;
+  const auto fits = [&](std::uint32_t tokens) { return tokens <= most && tokens <= tokens_per_second * time_max; };
+  for (std::uint32_t power = block_tokens; fits(power); power *= 2) {
+    chunk = power;
+    if (power > block_tokens && fits(power + power / 2)) chunk = power + power / 2;
+  }
   return chunk;
 }
 

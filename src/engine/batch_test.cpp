@@ -61,6 +61,8 @@ TEST(PlanBatch, WhatIsLeftGoesToTheNextPrefill) {
 TEST(ChooseChunk, FollowsTheRateOnALadder) {
   EXPECT_EQ(choose_chunk(10, 0.25, 64, 512), 64U);
   EXPECT_EQ(choose_chunk(700, 0.25, 64, 512), 128U);
+  EXPECT_EQ(choose_chunk(800, 0.25, 64, 512), 192U);
+  EXPECT_EQ(choose_chunk(1600, 0.25, 64, 512), 384U);
   EXPECT_EQ(choose_chunk(1e6, 0.25, 64, 512), 512U);
   EXPECT_EQ(choose_chunk(1e6, 0.25, 64, 32), 32U);
 }
