@@ -105,8 +105,10 @@ Result<std::unique_ptr<KvPool>> KvPool::create(const Model& model, EngineOptions
   if (info.context_train > 0) context_tokens = std::min(context_tokens, info.context_train);
   // A recurrent sequence costs one state however long it is; its tokens are booked all the same.
   const std::uint32_t cells_total = info.recurrent ? options.kv_cells * shape.sequences : options.kv_cells;
+  // The last sequence of a unified pool that shares is the scratch.
+  const std::uint32_t sequences = shape.sequences - (shape.unified && options.kv_cache && shape.sequences > 1 ? 1 : 0);
   std::unique_ptr<KvPool> pool(
-      new KvPool(context, model, options, shape.unified, cut, shape.sequences, cells_total, context_tokens));
+      new KvPool(context, model, options, shape.unified, cut, sequences, cells_total, context_tokens));
   pool->layout_note_ = std::move(note);
   pool->shape_ = shape;
   return pool;
@@ -203,6 +205,29 @@ bool KvPool::shift(std::uint32_t sequence, std::uint32_t keep, std::uint32_t dis
 bool KvPool::decoded(std::uint32_t sequence, std::uint32_t count) {
   ledger_.append(sequence, count);
   return reconcile(sequence);
+}
+
+std::optional<std::uint32_t> KvPool::scratch() const {
+  return sequences_ < shape_.sequences ? std::optional(sequences_) : std::nullopt;
+}
+
+void KvPool::name_range(std::uint32_t from, std::uint32_t to, std::uint32_t begin, std::uint32_t end) {
+  CHECK(scratch() && (from == *scratch() || to == *scratch()));
+  llama_memory_seq_cp(llama_get_memory(context_), static_cast<llama_seq_id>(from), static_cast<llama_seq_id>(to),
+                      static_cast<llama_pos>(begin), static_cast<llama_pos>(end));
+}
+
+void KvPool::forget_scratch() {
+  llama_memory_seq_rm(llama_get_memory(context_), static_cast<llama_seq_id>(*scratch()), -1, -1);
+}
+
+bool KvPool::restored(std::uint32_t sequence, std::uint32_t count, bool check) {
+  ledger_.append(sequence, count);
+  if (fault("restore")) {
+    clear(sequence);
+    return false;
+  }
+  return !check || reconcile(sequence);
 }
 
 bool KvPool::reconcile(std::uint32_t sequence) {

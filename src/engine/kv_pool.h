@@ -1,12 +1,13 @@
 // The device tier: libllama's context, what its memory can do, and the books on who holds which cells.
 //
-// This is the only place that changes libllama's memory. Every operation leaves libllama and the ledger in agreement,
-// or the sequence empty (I8). Owned by the engine thread.
+// This and engine/snapshot are the only places that change libllama's memory. Every operation leaves libllama and the
+// ledger in agreement, or the sequence empty (I8). Owned by the engine thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,7 +40,7 @@ class KvPool {
 
   [[nodiscard]] llama_context* context() const { return context_; }
   [[nodiscard]] const CellLedger& ledger() const { return ledger_; }
-  [[nodiscard]] std::uint32_t sequences() const { return sequences_; }            // sequence ids are 0 .. sequences-1
+  [[nodiscard]] std::uint32_t sequences() const { return sequences_; }  // ids 0 .. sequences-1; the scratch is not one
   [[nodiscard]] std::uint32_t context_tokens() const { return context_tokens_; }  // longest one sequence may become
   [[nodiscard]] bool unified() const { return unified_; }
   [[nodiscard]] Cut cut() const { return cut_; }
@@ -64,6 +65,14 @@ class KvPool {
   // Books `count` tokens that libllama has just decoded behind what `sequence` had. False: libllama does not agree; the
   // sequence is empty now.
   bool decoded(std::uint32_t sequence, std::uint32_t count);
+  // For engine/snapshot, which copies states in and out. The scratch sequence names cells for a moment beside whoever
+  // holds them; none between streams, where a cell has one name. It is never in the ledger.
+  [[nodiscard]] std::optional<std::uint32_t> scratch() const;
+  void name_range(std::uint32_t from, std::uint32_t to, std::uint32_t begin, std::uint32_t end);
+  void forget_scratch();
+  // Books `count` tokens that a state brought. `check`: libllama must agree now (a hybrid's sequence has no position
+  // before its recurrent state is there too). False: it does not; the sequence is empty now.
+  bool restored(std::uint32_t sequence, std::uint32_t count, bool check);
   // After a failed decode: false, and empty, if libllama holds anything but what the ledger says.
   bool reconcile(std::uint32_t sequence);
 

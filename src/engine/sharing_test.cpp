@@ -2,71 +2,16 @@
 // that was computed for the sequence alone, with equal chunk bounds; where a model's memory cannot be cut, nothing is
 // shared.
 
-#include <cmath>
-#include <filesystem>
-#include <random>
+#include <algorithm>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <llama.h>
-#include <unistd.h>
 
-#include "base/check.h"
 #include "engine/engine_fixture.h"
-#include "engine/kv_pool.h"
-#include "engine/llama_batch.h"
-#include "file.h"
-#include "shapes.h"
-#include "tokenizer.h"
+#include "engine/pool_fixture.h"
 
 namespace caravan::engine {
 namespace {
-
-namespace fs = std::filesystem;
-
-// A model of the shape, written once for all tests of this process.
-const Model& model_of(const std::string& shape) {
-  static std::map<std::string, std::unique_ptr<Model>> models;
-  if (const auto found = models.find(shape); found != models.end()) return *found->second;
-  const fs::path folder = fs::path(testing::TempDir()) / ("caravan_sharing_" + std::to_string(getpid()));
-  fs::create_directories(folder);
-  const fs::path path = folder / (shape + ".gguf");
-  const synth::Tokenizer tokenizer = synth::demo_tokenizer();
-  const auto known = synth::find_shape(shape);
-  CHECK(known.has_value());
-  const auto plan = synth::plan_model(*known, known->defaults, known->type,
-                                      static_cast<std::uint32_t>(tokenizer.tokens.size()), tokenizer.control);
-  CHECK(plan.has_value());
-  CHECK(synth::write_model(*plan, tokenizer, 1, 1, path).has_value());
-  auto loaded = Model::load({.path = path});
-  CHECK(loaded.has_value());
-  fs::remove_all(folder);
-  return *(models[shape] = std::move(*loaded));
-}
-
-std::vector<Token> prompt(std::uint32_t seed, std::size_t length) {
-  std::mt19937 random(seed);
-  std::vector<Token> tokens(length);
-  for (Token& token : tokens) token = static_cast<Token>(random() % 2000);
-  return tokens;
-}
-
-std::vector<Token> operator+(std::vector<Token> a, const std::vector<Token>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-constexpr std::uint32_t chunk = 64;
-
-EngineOptions options_for(KvLayout layout) {
-  EngineOptions options;
-  options.layout = layout;
-  options.kv_cells = layout == KvLayout::streams ? 4 * 1024 : 2048;
-  options.parallel = 4;
-  options.batch_tokens = options.ubatch_tokens = chunk;
-  options.threads = options.threads_batch = 1;
-  return options;
-}
 
 struct Case {
   std::string shape;
@@ -84,49 +29,6 @@ class Sharing : public testing::TestWithParam<Case> {
   [[nodiscard]] EngineOptions options() const { return options_for(GetParam().layout); }
   [[nodiscard]] bool at_end_only() const { return model().info().recurrent || model().info().hybrid; }
 };
-
-// A pool that is decoded by hand, chunk by chunk.
-class Pool {
- public:
-  Pool(const Model& model, EngineOptions options) : model_(model), batch_(chunk) {
-    auto made = KvPool::create(model, options);
-    CHECK(made.has_value());
-    pool_ = std::move(*made);
-  }
-  KvPool* operator->() { return pool_.get(); }
-
-  // The logits of the last token.
-  std::vector<float> decode(std::uint32_t sequence, const std::vector<Token>& tokens) {
-    for (std::size_t begin = 0; begin < tokens.size(); begin += chunk) {
-      const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(chunk, tokens.size() - begin));
-      batch_.clear();
-      for (std::uint32_t i = 0; i < count; ++i) {
-        batch_.add(tokens[begin + i], pool_->length(sequence) + i, sequence, i + 1 == count);
-      }
-      CHECK(llama_decode(pool_->context(), batch_.get()) == 0);
-      CHECK(pool_->decoded(sequence, count));
-    }
-    const float* logits = llama_get_logits_ith(pool_->context(), -1);
-    return {logits, logits + model_.info().vocabulary};
-  }
-  std::vector<std::uint8_t> bytes(std::uint32_t sequence) {
-    const auto id = static_cast<llama_seq_id>(sequence);
-    std::vector<std::uint8_t> state(llama_state_seq_get_size(pool_->context(), id));
-    state.resize(llama_state_seq_get_data(pool_->context(), state.data(), state.size(), id));
-    return state;
-  }
-
- private:
-  const Model& model_;
-  LlamaBatch batch_;
-  std::unique_ptr<KvPool> pool_;
-};
-
-double furthest(const std::vector<float>& a, const std::vector<float>& b) {
-  double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(double{a[i]} - b[i]));
-  return most;
-}
 
 TEST_P(Sharing, ASharedPrefixHasTheSameBytesAndGivesTheSameLogits) {
   const auto prefix = prompt(1, 2 * chunk);

@@ -71,7 +71,7 @@ bool all_fit(const std::vector<DeviceNeed>& devices) { return std::ranges::all_o
 }  // namespace
 
 std::uint32_t sequences_for(const ModelFacts& facts, std::uint32_t parallel, bool unified, bool kv_cache) {
-  if (facts.recurrent || facts.hybrid) return kv_cache ? 2 * parallel : parallel;  // a state costs memory
+  if (facts.recurrent || facts.hybrid) return kv_cache ? 2 * parallel + 1 : parallel;  // a state costs memory
   return unified ? 2 * parallel + 64 : parallel;
 }
 
