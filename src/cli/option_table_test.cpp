@@ -1,11 +1,9 @@
 #include "cli/option_table.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include "base/temp_directory.h"
 
 namespace caravan::cli {
 namespace {
@@ -40,15 +38,10 @@ class OptionTableTest : public ::testing::Test {
                 .help = "colour"});
     table_.add(Positional{.name = "SURFACE", .binding = text(paint_.surface, "what to paint"), .required = false});
     table_.allow_config_file();
-    directory_ = std::filesystem::temp_directory_path() / ("caravan-options-" + std::to_string(std::rand()));
-    std::filesystem::create_directories(directory_);
   }
-  ~OptionTableTest() override { std::filesystem::remove_all(directory_); }
 
   std::string file(const std::string& text) {
-    const auto path = directory_ / "paint.toml";
-    std::ofstream(path) << text;
-    return path.string();
+    return directory_.write("paint.toml", text).string();
   }
   std::string error(const std::vector<std::string>& arguments, const Environment& environment = {}) {
     const auto wanted = table_.read(arguments, environment);
@@ -64,7 +57,7 @@ class OptionTableTest : public ::testing::Test {
 
   Paint paint_;
   OptionTable table_;
-  std::filesystem::path directory_;
+  TempDirectory directory_;
 };
 
 TEST_F(OptionTableTest, NothingGivenLeavesDefaults) {

@@ -9,8 +9,8 @@
 #include <gguf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include "base/temp_directory.h"
 #include "engine/engine_fixture.h"
 #include "engine/model.h"
 
@@ -24,18 +24,7 @@ const fs::path demo = fs::path(CARAVAN_SOURCE_DIR) / "models/demo/desk-2.8m-q8_0
 
 class GgufFile : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("gguf_file_" + std::to_string(getpid()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path put(const std::string& name, std::string_view bytes) {
-    const fs::path path = folder_ / name;
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
+  fs::path put(const std::string& name, std::string_view bytes) { return folder_.write(name, bytes); }
   static std::string demo_bytes() {
     std::ifstream file(demo, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -64,7 +53,7 @@ class GgufFile : public testing::Test {
     return facts.error().message;
   }
 
-  fs::path folder_;
+  TempDirectory folder_;
 };
 
 TEST_F(GgufFile, TellsTheFactsOfTheDemoModel) {
@@ -83,15 +72,15 @@ TEST_F(GgufFile, TellsTheFactsOfTheDemoModel) {
 }
 
 TEST_F(GgufFile, TakesAFileOrAFolderWithOneModel) {
-  EXPECT_THAT(complaint(folder_), HasSubstr("holds no .gguf file"));
+  EXPECT_THAT(complaint(folder_.path()), HasSubstr("holds no .gguf file"));
   put("one.gguf", demo_bytes());
   put("mmproj-one.gguf", "not the model");
-  const auto model = resolve_model(folder_);
+  const auto model = resolve_model(folder_.path());
   ASSERT_TRUE(model.has_value()) << model.error().message;
   EXPECT_EQ(model->path(), folder_ / "one.gguf");
   EXPECT_EQ(model->bytes, fs::file_size(demo));
   put("two.gguf", demo_bytes());
-  EXPECT_THAT(complaint(folder_), HasSubstr("2 models (one.gguf, two.gguf)"));
+  EXPECT_THAT(complaint(folder_.path()), HasSubstr("2 models (one.gguf, two.gguf)"));
   EXPECT_THAT(complaint(folder_ / "three.gguf"), HasSubstr("no such model file"));
   EXPECT_THAT(complaint("/dev/null"), HasSubstr("not a regular file"));
 }
@@ -109,7 +98,7 @@ TEST_F(GgufFile, WantsTheFirstOfAllShards) {
   EXPECT_THAT(model.error().message, HasSubstr("m-00002-of-00002.gguf: this shard of 2 is missing"));
   const fs::path second = put_changed("m-00002-of-00002.gguf", shard(1, 2));
   EXPECT_TRUE(check(first).has_value());
-  EXPECT_TRUE(check(folder_).has_value());
+  EXPECT_TRUE(check(folder_.path()).has_value());
   EXPECT_THAT(complaint(second), HasSubstr("give the first, m-00001-of-00002.gguf"));
   put_changed("m-00002-of-00002.gguf", shard(0, 2));
   model = resolve_model(first);
@@ -206,7 +195,7 @@ TEST_F(GgufFile, ModelLoadRefusesBadFilesInOneLine) {
     return model ? std::string("loaded") : model.error().message;
   };
   EXPECT_EQ(load(put("whole.gguf", demo_bytes())), "loaded");
-  EXPECT_EQ(load(folder_), "loaded");
+  EXPECT_EQ(load(folder_.path()), "loaded");
   EXPECT_THAT(load(put_changed("whole.gguf",
                                [](gguf_context* f) {
                                  gguf_set_val_str(f, "general.architecture", "loom");

@@ -1,10 +1,9 @@
 #include "engine/memory_budget.h"
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+
+#include "base/temp_directory.h"
 
 namespace caravan::engine {
 namespace {
@@ -17,23 +16,16 @@ constexpr std::uint64_t gibi = std::uint64_t{1} << 30;
 class HostMemory : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / ("memory_budget_" + std::to_string(getpid()));
-    fs::remove_all(root_);
     put("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:   12582912 kB\n");
   }
-  void TearDown() override { fs::remove_all(root_); }
-  void put(const std::string& name, const std::string& text) {
-    const fs::path path = root_ / name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
+  void put(const std::string& name, const std::string& text) { root_.write(name, text); }
   MemoryBudget read(std::optional<AddressSpace> address_space = std::nullopt) {
     MemoryBudget budget;
-    read_host_memory(budget, root_, address_space);
+    read_host_memory(budget, root_.path(), address_space);
     return budget;
   }
 
-  fs::path root_;
+  TempDirectory root_;
 };
 
 TEST_F(HostMemory, IsWhatTheMachineHasAvailableWithoutLimits) {

@@ -1,8 +1,8 @@
 #include "engine/model.h"
 
-#include <fstream>
-
 #include <gtest/gtest.h>
+
+#include "base/temp_directory.h"
 
 namespace caravan::engine {
 namespace {
@@ -51,10 +51,9 @@ TEST(Model, AFileThatIsNoModelIsOneClearLine) {
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
   EXPECT_NE(missing.error().message.find("/nonexistent/model.gguf"), std::string::npos);
 
-  const auto path = std::filesystem::temp_directory_path() / "caravan_model_test_not_a_model.gguf";
-  std::ofstream(path) << "this is text, not a model";
+  const TempDirectory folder;
+  const auto path = folder.write("not_a_model.gguf", "this is text, not a model");
   const auto wrong = Model::load({.path = path});
-  std::filesystem::remove(path);
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().message.find('\n'), std::string::npos);
   EXPECT_NE(wrong.error().message.find(path.string()), std::string::npos);

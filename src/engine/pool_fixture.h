@@ -11,9 +11,9 @@
 
 #include <gtest/gtest.h>
 #include <llama.h>
-#include <unistd.h>
 
 #include "base/check.h"
+#include "base/temp_directory.h"
 #include "engine/kv_pool.h"
 #include "engine/llama_batch.h"
 #include "engine/model.h"
@@ -27,9 +27,7 @@ namespace caravan::engine {
 inline const Model& model_of(const std::string& shape) {
   static std::map<std::string, std::unique_ptr<Model>> models;
   if (const auto found = models.find(shape); found != models.end()) return *found->second;
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("caravan_sharing_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
+  const TempDirectory folder;
   const std::filesystem::path path = folder / (shape + ".gguf");
   const synth::Tokenizer tokenizer = synth::demo_tokenizer();
   const auto known = synth::find_shape(shape);
@@ -40,7 +38,6 @@ inline const Model& model_of(const std::string& shape) {
   CHECK(synth::write_model(*plan, tokenizer, 1, 1, path).has_value());
   auto loaded = Model::load({.path = path});
   CHECK(loaded.has_value());
-  std::filesystem::remove_all(folder);
   return *(models[shape] = std::move(*loaded));
 }
 

@@ -1,10 +1,8 @@
 #include "http/access.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include <gtest/gtest.h>
+
+#include "base/temp_directory.h"
 
 namespace caravan::http {
 namespace {
@@ -58,17 +56,15 @@ TEST(Access, AdminAnswersToItsKeyOrToThisHostAlone) {
 }
 
 TEST(ApiKeyFile, IsNameColonKeyALine) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "keys.txt";
-  std::ofstream(path) << "# who\n\n alice : k1 \r\nbob:k:2\n";
-  const auto keys = read_api_keys(path);
+  const TempDirectory folder;
+  const auto keys = read_api_keys(folder.write("keys.txt", "# who\n\n alice : k1 \r\nbob:k:2\n"));
   ASSERT_TRUE(keys) << keys.error().message;
   ASSERT_EQ(keys->size(), 2U);
   EXPECT_EQ((*keys)[0].name, "alice");
   EXPECT_EQ((*keys)[0].secret, "k1");
   EXPECT_EQ((*keys)[1].secret, "k:2");
   for (const char* wrong : {"alice\n", "alice:\n", "al ice:k\n", "alice:k k\n", "", "#\n"}) {
-    std::ofstream(path) << wrong;
-    EXPECT_FALSE(read_api_keys(path)) << wrong;
+    EXPECT_FALSE(read_api_keys(folder.write("keys.txt", wrong))) << wrong;
   }
   EXPECT_FALSE(read_api_keys("/nowhere/keys"));
 }
