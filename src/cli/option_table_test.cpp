@@ -40,9 +40,7 @@ class OptionTableTest : public ::testing::Test {
     table_.allow_config_file();
   }
 
-  std::string file(const std::string& text) {
-    return directory_.write("paint.toml", text).string();
-  }
+  std::string file(const std::string& text) { return directory_.write("paint.toml", text).string(); }
   std::string error(const std::vector<std::string>& arguments, const Environment& environment = {}) {
     const auto wanted = table_.read(arguments, environment);
     return wanted ? "" : wanted.error().message;
