@@ -12,6 +12,7 @@
 #include "engine/llama_batch.h"
 #include "engine/model.h"
 #include "engine/sequence.h"
+#include "engine/snapshot.h"
 
 namespace caravan::engine {
 namespace {
@@ -52,7 +53,7 @@ void warm_up(llama_context* context, const Model& model) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(const Model& model, EngineOptions options,
-                                               prometheus::Registry& registry) {
+                                               prometheus::Registry& registry, EngineTiers tiers) {
   const std::uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
   if (options.threads == 0) options.threads = cores;
   if (options.threads_batch == 0) options.threads_batch = options.threads;
@@ -60,6 +61,14 @@ Result<std::unique_ptr<Engine>> Engine::create(const Model& model, EngineOptions
     return fail(ErrorCode::invalid_argument, "--block-tokens 0: a block holds at least one token");
   }
   std::unique_ptr<KvPool> pool;
+  std::unique_ptr<Snapshot> snapshot;
+  if (!model.info().decoder || !options.kv_cache) tiers.cache = nullptr;
+  if (model.info().sliding_window > 0 && model.info().sliding_window < options.block_tokens && tiers.cache != nullptr) {
+    // A block restored is to be cut anywhere, so all its tokens must be within one window of its end.
+    log::info("blocks of {} tokens rather than {}: no longer than the model's sliding window",
+              model.info().sliding_window, options.block_tokens);
+    options.block_tokens = model.info().sliding_window;
+  }
   if (model.info().decoder) {
     auto made = KvPool::create(model, options);
     if (!made) return std::unexpected(made.error());
@@ -74,20 +83,43 @@ Result<std::unique_ptr<Engine>> Engine::create(const Model& model, EngineOptions
     }
     if (const std::string note = sharing_note(*pool, options); !note.empty()) log::info("prefix sharing: {}", note);
     warm_up(pool->context(), model);
+    if (tiers.cache != nullptr) {
+      snapshot = std::make_unique<Snapshot>(*pool, model, options.block_tokens);
+      if (const std::string& obstacle = snapshot->obstacle(); !obstacle.empty()) {
+        log::warn("nothing of this model goes to host, store or peers: {}", obstacle);
+      }
+    }
   }
-  return std::unique_ptr<Engine>(new Engine(model, std::move(options), std::move(pool), registry));
+  return std::unique_ptr<Engine>(
+      new Engine(model, std::move(options), std::move(pool), std::move(snapshot), registry, std::move(tiers)));
 }
 
-Engine::Engine(const Model& model, EngineOptions options, std::unique_ptr<KvPool> pool, prometheus::Registry& registry)
+Engine::Engine(const Model& model, EngineOptions options, std::unique_ptr<KvPool> pool,
+               std::unique_ptr<Snapshot> snapshot, prometheus::Registry& registry, EngineTiers tiers)
     : model_(model),
       options_(std::move(options)),
       pool_(std::move(pool)),
+      snapshot_(std::move(snapshot)),
+      cache_(snapshot_ && snapshot_->obstacle().empty() ? tiers.cache : nullptr),
       metrics_(std::make_unique<EngineMetrics>(registry)),
       context_tokens_(pool_ ? pool_->context_tokens() : std::max(512U, model.info().context_train)),
       batch_(std::make_unique<LlamaBatch>(options_.batch_tokens)),
       compute_threads_(std::max(options_.threads, options_.threads_batch)) {
   sequences_.resize(pool_ ? pool_->sequences() : 0);
   for (std::uint32_t id = 0; id < sequences_.size(); ++id) sequences_[id].id = id;
+  if (snapshot_) totals_.tiers_note = snapshot_->obstacle();
+  if (cache_ != nullptr) {
+    namespace_ = {.model = std::move(tiers.model_digest),
+                  .adapters = {},
+                  .type_k = options_.type_k,
+                  .type_v = options_.type_v,
+                  .rope = {},
+                  .flash_attention = !snapshot_->v_transposed(),
+                  .v_transposed = snapshot_->v_transposed(),
+                  .block_tokens = options_.block_tokens,
+                  .state_version = snapshot_version,
+                  .tenant = {}};
+  }
   totals_.layout = options_.layout;
   totals_.context_tokens = context_tokens_;
   totals_.parallel = options_.parallel;
@@ -187,18 +219,21 @@ bool Engine::step() {
   receive();                                    // submissions and cancels
   admit();                                      // waiting choices onto sequences, sharing what is in memory
   branch();                                     // who waited for another's prefix takes it
+  const bool restored = restore();              // blocks that have come from the tiers into cells
   const std::vector<BatchPart> parts = plan();  // what to decode; makes room for it
   const bool decoded = decode(parts);           // one llama_decode over all of them
   if (decoded) emit(parts);                     // sample, text, stop
+  const bool captured = capture();              // sealed blocks on their way to the tiers
   const bool embedded = embed();                // a chunk of an embedding
   flush();                                      // deliver, with figures that are up to date
-  return !parts.empty() || embedded;
+  return !parts.empty() || embedded || restored || captured;
 }
 
 void Engine::receive() {
   for (Command& command : mailbox_.take()) {
     std::visit(Overloaded{[&](Submission& submission) { receive_submission(std::move(submission)); },
-                          [&](const Cancel& cancelled) { receive_cancel(cancelled.id); }, [](const Stop&) {}},
+                          [&](const Cancel& cancelled) { receive_cancel(cancelled.id); }, [](const Wake&) {},
+                          [](const Stop&) {}},
                command);
   }
 }

@@ -4,6 +4,7 @@
 //   engine_admit.cpp    waiting choices onto sequences, each with the longest beginning that is in memory
 //   engine_decode.cpp   batch, room, decode, and what to do when that fails
 //   engine_emit.cpp     sample, text, stop, deliver; what becomes of a finished sequence
+//   engine_tiers.cpp    blocks up from the tiers below the device, and down to them
 //
 // Thread safety: submit, cancel and status may be called from any thread and never wait for a decode. Everything else
 // belongs to the thread that runs the engine.
@@ -33,6 +34,7 @@
 #include "engine/fair_queue.h"
 #include "engine/request.h"
 #include "engine/residents.h"
+#include "kv/cache.h"
 
 namespace prometheus {
 class Registry;
@@ -48,6 +50,7 @@ struct Choice;
 struct EngineMetrics;
 struct Job;
 struct Sequence;
+class Snapshot;
 
 enum class KvLayout { automatic, unified, streams };
 enum class FlashAttention { automatic, on, off };
@@ -75,7 +78,7 @@ struct EngineOptions {
   std::function<bool(std::string_view)> inject_fault;
 };
 
-enum class SequenceState { idle, waiting_for_prefix, prefilling, decoding, resident };
+enum class SequenceState { idle, waiting_for_prefix, restoring, prefilling, decoding, resident };
 
 struct SequenceStatus {
   std::uint32_t id = 0;
@@ -94,6 +97,7 @@ struct EngineStatus {
   KvLayout layout = KvLayout::unified;
   std::string layout_note;           // why, when not what was asked for
   std::string sharing_note;          // why prefixes are not shared, or only at exact ends; empty when they are
+  std::string tiers_note;            // why nothing goes to the tiers below the device; empty when it does
   std::uint32_t context_tokens = 0;  // longest prompt + completion of one sequence
   std::uint32_t cells_total = 0;
   std::uint32_t cells_used = 0;  // each shared cell counted once
@@ -108,8 +112,11 @@ struct EngineStatus {
   std::uint64_t prompt_tokens_cached = 0;
   std::uint64_t tokens_generated = 0;
   std::uint64_t preemptions = 0;
-  std::uint64_t evictions = 0;   // resident prefixes given up for room
-  std::uint64_t recoveries = 0;  // sequences cleared and recomputed because memory and token list disagreed (I8)
+  std::uint64_t evictions = 0;  // resident prefixes given up for room
+  std::uint64_t blocks_captured = 0;
+  std::uint64_t blocks_restored = 0;
+  std::uint64_t restores_failed = 0;  // frames refused, or too late: computed instead
+  std::uint64_t recoveries = 0;       // sequences cleared and recomputed because memory and token list disagreed (I8)
   std::vector<SequenceStatus> sequences;
 };
 
@@ -124,12 +131,28 @@ struct DeviceMemory {
   std::uint64_t compute_bytes = 0;
 };
 
+// Where blocks go beside the device, and the digest of the model's content that names them there.
+struct EngineTiers {
+  kv::Cache* cache = nullptr;
+  std::string model_digest;
+};
+
+// The longest beginning of some tokens that is in memory, or will be once its owner has decoded it.
+struct Match {
+  std::uint32_t sequence = 0;
+  std::uint32_t length = 0;   // 0: nothing to share
+  bool ready = true;          // false: `sequence` has yet to decode it
+  std::uint32_t common = 0;   // the longest common beginning with anything known, shareable or not
+  std::uint32_t closest = 0;  // the sequence that has it
+  bool whole = false;         // all that `closest` holds begins the prompt
+};
+
 class Engine {
  public:
-  // `model` and `registry` must outlive the engine. Fails with one clear line when the options do not fit the model or
-  // the machine.
+  // `model`, `registry` and the tiers' cache must outlive the engine. Fails with one clear line when the options do not
+  // fit the model or the machine.
   static Result<std::unique_ptr<Engine>> create(const Model& model, EngineOptions options,
-                                                prometheus::Registry& registry);
+                                                prometheus::Registry& registry, EngineTiers tiers = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -154,26 +177,19 @@ class Engine {
   bool step();
 
  private:
-  // The longest beginning of some tokens that is in memory, or will be once its owner has decoded it.
-  struct Match {
-    std::uint32_t sequence = 0;
-    std::uint32_t length = 0;   // 0: nothing to share
-    bool ready = true;          // false: `sequence` has yet to decode it
-    std::uint32_t common = 0;   // the longest common beginning with anything known, shareable or not
-    std::uint32_t closest = 0;  // the sequence that has it
-    bool whole = false;         // all that `closest` holds begins the prompt
-  };
   struct Cancel {
     std::string id;
   };
   struct Stop {};
+  struct Wake {};  // something has come up from the tiers
   struct Submission {
     std::shared_ptr<Job> job;
     std::vector<std::unique_ptr<Choice>> choices;
   };
-  using Command = std::variant<Submission, Cancel, Stop>;
+  using Command = std::variant<Submission, Cancel, Wake, Stop>;
 
-  Engine(const Model& model, EngineOptions options, std::unique_ptr<KvPool> pool, prometheus::Registry& registry);
+  Engine(const Model& model, EngineOptions options, std::unique_ptr<KvPool> pool, std::unique_ptr<Snapshot> snapshot,
+         prometheus::Registry& registry, EngineTiers tiers);
   void run();
 
   // engine.cpp
@@ -198,6 +214,24 @@ class Engine {
   void open_account(Sequence& sequence, const Match& match);
   [[nodiscard]] std::uint32_t quoted_tokens(const Sequence& sequence) const;
 
+  // engine_tiers.cpp
+  [[nodiscard]] const kv::BlockId& namespace_of(const std::string& tenant);
+  void extend_chain(Sequence& sequence, std::uint32_t blocks);
+  bool begin_restore(Sequence& sequence);
+  bool restore();
+  bool restore_next(Sequence& sequence, std::uint32_t& budget);
+  bool restore_piece(Sequence& sequence, kv::Fetch::Piece piece);
+  bool restore_together(Sequence& sequence);
+  [[nodiscard]] bool lags(const Sequence& sequence) const;
+  void end_restore(Sequence& sequence);
+  bool capture();
+  std::uint32_t capture_backlog(Sequence& sequence, std::uint32_t most);
+  void capture_checkpoint(Sequence& sequence);
+  [[nodiscard]] std::uint32_t next_checkpoint(const Sequence& sequence) const;
+  bool make_room(std::uint32_t cells);
+  [[nodiscard]] bool anyone_decodes() const;
+  [[nodiscard]] std::uint32_t blocks_this_step() const;
+
   // engine_decode.cpp
   std::vector<BatchPart> plan();
   [[nodiscard]] std::vector<BatchCandidate> candidates() const;
@@ -220,7 +254,11 @@ class Engine {
 
   const Model& model_;
   EngineOptions options_;
-  std::unique_ptr<KvPool> pool_;  // none for a model that only gives embeddings
+  std::unique_ptr<KvPool> pool_;        // none for a model that only gives embeddings
+  std::unique_ptr<Snapshot> snapshot_;  // none without tiers
+  kv::Cache* cache_;                    // none where this model's state cannot go to the tiers
+  kv::Namespace namespace_;             // of this model; the tenant is filled in
+  std::unordered_map<std::string, kv::BlockId> namespace_ids_;
   std::unique_ptr<EngineMetrics> metrics_;
   std::uint32_t context_tokens_ = 0;
 
@@ -248,6 +286,7 @@ class Engine {
   std::vector<std::pair<std::shared_ptr<Job>, Event>> outgoing_;
   EngineStatus totals_;  // counters kept as they go
   TimePoint published_{};
+  TimePoint ticked_{};
   std::thread thread_;
 };
 

@@ -30,7 +30,7 @@ void Engine::admit() {
   }
 }
 
-Engine::Match Engine::find_match(const Choice& choice) const {
+Match Engine::find_match(const Choice& choice) const {
   Match best;
   const Request& request = choice.job->request;
   if (!options_.kv_cache || !request.cache_prompt) return best;
@@ -117,6 +117,12 @@ void Engine::place(std::unique_ptr<Choice> choice, const Match& match, std::uint
   }
   sequence.exact_below.reset();
   sequence.source.reset();
+  if (!continues) {
+    sequence.chain.clear();
+    sequence.captured = sequence.checkpoint_at = 0;
+  }
+  sequence.restored = {};
+  sequence.restore_begun = {};
   sequence.tokens = std::move(choice->tokens);
   sequence.tenant = job->request.tenant;
   sequence.session = job->request.session;
@@ -135,6 +141,10 @@ void Engine::place(std::unique_ptr<Choice> choice, const Match& match, std::uint
     job->account.queue = now - job->request.arrived;
     metrics_->queue.Observe(seconds(job->account.queue));
   }
+  if (cache_ != nullptr && job->session == 0 && job->request.cache_prompt) {
+    extend_chain(sequence, sequence.prompt_tokens / options_.block_tokens);
+    job->session = cache_->begin_turn(job->request.tenant, job->request.session, sequence.chain);
+  }
   if (continues) {
     sequence.cached_tokens = pool_->length(id);
   } else if (match.length > 0 && match.ready) {
@@ -145,7 +155,8 @@ void Engine::place(std::unique_ptr<Choice> choice, const Match& match, std::uint
         .sequence = match.sequence, .admission = sequences_[match.sequence].admission, .length = match.length};
     return;
   }
-  open_account(sequence, match);
+  sequence.match = match;
+  if (!begin_restore(sequence)) open_account(sequence, match);
 }
 
 void Engine::take_prefix(Sequence& sequence, std::uint32_t source_id, std::uint32_t length) {
@@ -156,6 +167,12 @@ void Engine::take_prefix(Sequence& sequence, std::uint32_t source_id, std::uint3
     return;  // the sequence is empty: its prompt is computed
   }
   sequence.cached_tokens = length;
+  const std::uint32_t blocks = length / options_.block_tokens;
+  sequence.captured = std::min(source.captured, blocks);
+  if (sequence.chain.size() < std::min<std::size_t>(source.chain.size(), blocks)) {
+    sequence.chain.assign(source.chain.begin(),
+                          source.chain.begin() + std::min<std::ptrdiff_t>(std::ssize(source.chain), blocks));
+  }
   if (length < fork_noted_from) return;
   note_fork(source.forks, length, tick_);
   // Whoever holds the trunk knows what it is worth. What goes on where another ended is the same conversation.
@@ -173,18 +190,21 @@ void Engine::open_account(Sequence& sequence, const Match& match) {
   job.prefill_at = Clock::now();
   Account& account = job.account;
   account.match = job.prefill_at - job.admitted_at;
-  account.cached_device = sequence.cached_tokens;
-  account.computed = account.prompt_tokens - account.cached_device;
-  account.miss_at = account.cached_device;
+  account.restore = sequence.restore_begun == TimePoint{} ? Duration{} : job.prefill_at - sequence.restore_begun;
+  account.match -= account.restore;
+  account.cached = sequence.restored;
+  account.cached[static_cast<std::size_t>(kv::TierKind::device)] = sequence.cached_tokens - account.cached_total();
+  account.computed = account.prompt_tokens - sequence.cached_tokens;
+  account.miss_at = sequence.cached_tokens;
   if (!options_.kv_cache || !job.request.cache_prompt) {
     account.miss = MissReason::disabled;
   } else if (account.computed <= 1) {
     account.miss = MissReason::none;
   } else if (match.common > sequence.cached_tokens + 1) {
     account.miss = MissReason::unsupported;
-  } else if (match.common == 0) {
+  } else if (sequence.cached_tokens == 0 && match.common == 0) {
     account.miss = MissReason::cold;
-  } else if (match.whole) {
+  } else if (match.whole || match.common < sequence.cached_tokens) {
     account.miss = MissReason::fresh;
   } else {
     account.miss = MissReason::diverged;
@@ -194,9 +214,11 @@ void Engine::open_account(Sequence& sequence, const Match& match) {
     if (account.miss == MissReason::diverged) account.shared_after = quoted;
     sequence.quotes = 2 * quoted > account.computed;
   }
-  totals_.prompt_tokens_cached += account.cached_device;
+  totals_.prompt_tokens_cached += sequence.cached_tokens;
   metrics_->prompt_tokens.Increment(account.prompt_tokens);
-  metrics_->prompt_tokens_hit.Increment(account.cached_device);
+  for (std::size_t tier = 0; tier < kv::tier_kinds; ++tier) {
+    metrics_->prompt_tokens_hit[tier]->Increment(account.cached[tier]);
+  }
   metrics_->misses[static_cast<std::size_t>(account.miss)]->Increment();
 }
 
@@ -234,7 +256,8 @@ void Engine::branch() {
     sequence->state = SequenceState::prefilling;
     if (there && pool_->length(source.id) >= length && pool_->shareable(source.id, length) == length) {
       take_prefix(*sequence, source.id, length);
-      open_account(*sequence, match);
+      sequence->match = match;
+      if (!begin_restore(*sequence)) open_account(*sequence, match);
       continue;
     }
     // Gone or cut: another may have it. Its own tokens must not match itself.
@@ -251,7 +274,8 @@ void Engine::branch() {
           .sequence = match.sequence, .admission = sequences_[match.sequence].admission, .length = match.length};
       continue;
     }
-    open_account(*sequence, match);
+    sequence->match = match;
+    if (!begin_restore(*sequence)) open_account(*sequence, match);
   }
 }
 

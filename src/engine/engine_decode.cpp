@@ -64,6 +64,9 @@ std::vector<BatchCandidate> Engine::candidates() const {
     candidate.target = static_cast<std::uint32_t>(sequence->tokens.size());
     candidate.decoding = sequence->state == SequenceState::decoding && candidate.target == candidate.past + 1;
     if (pool_->cut() == Cut::anywhere) continue;
+    if (!candidate.decoding) {
+      if (const std::uint32_t at = next_checkpoint(*sequence); at > candidate.past) candidate.stop_at = at;
+    }
     // Memory that cannot be cut later is shared at the very moment its owner stands where the other branches off.
     for (const Sequence& other : sequences_) {
       if (!other.source || other.source->sequence != sequence->id || other.source->admission != sequence->admission)
@@ -87,8 +90,7 @@ std::vector<BatchPart> Engine::plan() {
     std::uint32_t needed = 0;
     for (const BatchPart& part : parts) needed += part.count;
     if (!pool_->unified()) return parts;  // every stream has its own room
-    while (pool_->ledger().free() < needed && evict(EvictFor::cells)) continue;
-    if (pool_->ledger().free() >= needed || !preempt_youngest()) return parts;
+    if (make_room(needed) || !preempt_youngest()) return parts;
   }
 }
 
@@ -110,7 +112,9 @@ bool Engine::evict(EvictFor why, std::optional<std::uint32_t> except) {
   if (!eviction) return false;
   Sequence& sequence = sequences_[eviction->sequence];
   log::debug("evict: sequence {} from {} to {} tokens", sequence.id, pool_->length(sequence.id), eviction->keep);
+  capture_backlog(sequence, sequence.captured + pool_->length(sequence.id));
   pool_->trim(sequence.id, eviction->keep);
+  sequence.captured = std::min(sequence.captured, pool_->length(sequence.id) / options_.block_tokens);
   sequence.tokens.resize(pool_->length(sequence.id));
   if (sequence.tokens.empty()) sequence.state = SequenceState::idle;
   ++totals_.evictions;
@@ -125,6 +129,9 @@ bool Engine::preempt_youngest() {
   if (holders.size() < 2) return false;
   Sequence& sequence = *holders.back();
   log::debug("preempt: sequence {} with {} tokens", sequence.id, pool_->length(sequence.id));
+  capture_backlog(sequence, pool_->length(sequence.id));
+  sequence.fetch.reset();
+  sequence.pieces.clear();
   std::unique_ptr<Choice> choice = std::move(sequence.choice);
   choice->tokens = std::move(sequence.tokens);
   ++choice->job->account.preemptions;
@@ -230,6 +237,7 @@ void Engine::restart(Sequence& sequence) {
   ++totals_.recoveries;
   metrics_->recoveries.Increment();
   sequence.exact_below.reset();
+  sequence.captured = 0;
   sequence.state = SequenceState::prefilling;
 }
 

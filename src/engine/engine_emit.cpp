@@ -1,6 +1,7 @@
 // From logits to what the client reads, and what becomes of a finished sequence.
 
 #include <algorithm>
+#include <utility>
 
 #include <llama.h>
 
@@ -80,6 +81,10 @@ bool Engine::continue_at_context_end(Sequence& sequence) {
   const std::uint32_t keep = std::min(options_.keep, held / 2);
   const std::uint32_t discard = (held - keep) / 2;
   if (discard == 0) return false;
+  // Blocks behind `keep` consist of other tokens from here on, and what was moved is not what a prefill would give.
+  capture_backlog(sequence, held);
+  sequence.captured = std::min(sequence.captured, keep / options_.block_tokens);
+  sequence.chain.resize(std::min<std::size_t>(sequence.chain.size(), keep / options_.block_tokens));
   const auto begin = sequence.tokens.begin() + keep;
   sequence.tokens.erase(begin, begin + discard);
   if (pool_->shift(sequence.id, keep, discard)) {
@@ -113,14 +118,21 @@ void Engine::finish(Sequence& sequence, FinishReason reason, std::optional<std::
 // What is in memory stays there as a resident, for the next prompt that begins like it.
 void Engine::retire(Sequence& sequence) {
   const bool keep = options_.kv_cache && sequence.choice->job->request.cache_prompt;
+  const kv::SessionId session = std::exchange(sequence.choice->job->session, 0);
   sequence.choice.reset();
   sequence.source.reset();
+  sequence.fetch.reset();
+  sequence.pieces.clear();
   sequence.last_used = tick_;
   if (!keep) pool_->clear(sequence.id);
   if (sequence.exact_below) pool_->trim(sequence.id, *sequence.exact_below);
   sequence.exact_below.reset();
   sequence.tokens.resize(std::min<std::size_t>(sequence.tokens.size(), pool_->length(sequence.id)));
   sequence.state = sequence.tokens.empty() ? SequenceState::idle : SequenceState::resident;
+  if (cache_ != nullptr && session != 0) {
+    extend_chain(sequence, static_cast<std::uint32_t>(sequence.tokens.size()) / options_.block_tokens);
+    cache_->end_turn(session, namespace_of(sequence.tenant), sequence.chain);
+  }
   if (sequence.state == SequenceState::idle || pool_->cut() != Cut::anywhere) return;
 
   // A resident that only begins another one says nothing that the other does not.

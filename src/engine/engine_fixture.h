@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <prometheus/registry.h>
@@ -30,8 +31,8 @@ struct Answer {
 
 class HandDrivenEngine {
  public:
-  HandDrivenEngine(const Model& model, EngineOptions options) : model_(model) {
-    auto made = Engine::create(model, std::move(options), registry_);
+  HandDrivenEngine(const Model& model, EngineOptions options, EngineTiers tiers = {}) : model_(model) {
+    auto made = Engine::create(model, std::move(options), registry_, std::move(tiers));
     if (!made) {
       error_ = made.error();
       return;
@@ -71,9 +72,17 @@ class HandDrivenEngine {
   void run() {
     while (engine_->step()) continue;
   }
+  // Where something comes up from a worker: until the answer is there.
+  void run_until_done(const Answer& answer) {
+    const TimePoint deadline = Clock::now() + std::chrono::seconds(60);
+    while (!answer.done && Clock::now() < deadline) {
+      if (!engine_->step()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    run();
+  }
   std::shared_ptr<Answer> ask(Request request) {
     auto answer = submit(std::move(request));
-    run();
+    run_until_done(*answer);
     return answer;
   }
   [[nodiscard]] EngineStatus status() const { return *engine_->status(); }

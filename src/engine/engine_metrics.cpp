@@ -21,9 +21,6 @@ prometheus::Histogram& histogram(prometheus::Registry& registry, const char* nam
 
 EngineMetrics::EngineMetrics(prometheus::Registry& registry)
     : prompt_tokens(counter(registry, "caravan_prompt_tokens_total", "Prompt tokens of admitted requests")),
-      prompt_tokens_hit(counter(registry, "caravan_prompt_tokens_hit_total",
-                                "Prompt tokens that were found in a cache tier and not evaluated",
-                                {{"tier", "device"}})),
       prompt_tokens_computed(
           counter(registry, "caravan_prompt_tokens_computed_total", "Prompt tokens that were evaluated")),
       tokens_generated(counter(registry, "caravan_tokens_generated_total", "Tokens sampled for clients")),
@@ -44,7 +41,18 @@ EngineMetrics::EngineMetrics(prometheus::Registry& registry)
           histogram(registry, "caravan_time_to_first_token_seconds", "Arrival of a request to its first token")),
       inter_token(histogram(registry, "caravan_inter_token_seconds", "Time between tokens of one choice")),
       queue(histogram(registry, "caravan_queue_seconds", "Arrival of a request to its admission")),
-      step_seconds(histogram(registry, "caravan_step_seconds", "Time to decode one batch")) {
+      step_seconds(histogram(registry, "caravan_step_seconds", "Time to decode one batch")),
+      blocks_captured(counter(registry, "caravan_blocks_captured_total", "Blocks copied from the device to the host")),
+      blocks_restored(counter(registry, "caravan_blocks_restored_total", "Blocks put into cells from a tier")),
+      restores_failed(counter(registry, "caravan_restores_failed_total",
+                              "Restores that were refused or came too late; the tokens were computed instead")),
+      restore(histogram(registry, "caravan_restore_seconds",
+                        "Time a request waited for blocks from the tiers and their copies")) {
+  for (std::size_t i = 0; i < prompt_tokens_hit.size(); ++i) {
+    prompt_tokens_hit[i] = &counter(registry, "caravan_prompt_tokens_hit_total",
+                                    "Prompt tokens that were found in a cache tier and not evaluated",
+                                    {{"tier", kv::name_of(static_cast<kv::TierKind>(i))}});
+  }
   for (std::size_t i = 0; i < misses.size(); ++i) {
     misses[i] = &counter(registry, "caravan_prefix_misses_total",
                          "Requests by the reason why no more of the prompt was found in the cache",

@@ -15,8 +15,7 @@ namespace caravan::engine {
 struct EngineMetrics {
   explicit EngineMetrics(prometheus::Registry& registry);
 
-  prometheus::Counter& prompt_tokens;      // queried
-  prometheus::Counter& prompt_tokens_hit;  // tier="device"
+  prometheus::Counter& prompt_tokens;  // queried
   prometheus::Counter& prompt_tokens_computed;
   prometheus::Counter& tokens_generated;
   prometheus::Counter& prompt_seconds;
@@ -32,7 +31,12 @@ struct EngineMetrics {
   prometheus::Histogram& queue;
   prometheus::Histogram& step_seconds;
 
-  std::array<prometheus::Counter*, 6> misses{};  // by MissReason
+  std::array<prometheus::Counter*, 6> misses{};                          // by MissReason
+  std::array<prometheus::Counter*, kv::tier_kinds> prompt_tokens_hit{};  // by kv::TierKind
+  prometheus::Counter& blocks_captured;
+  prometheus::Counter& blocks_restored;
+  prometheus::Counter& restores_failed;
+  prometheus::Histogram& restore;
 };
 
 }  // namespace caravan::engine

@@ -61,7 +61,7 @@ TEST(Engine, AnswersFromTheSystemPrompt) {
   ASSERT_TRUE(answer->account) << (answer->error ? answer->error->message : "no end");
   EXPECT_THAT(answer->text[0], testing::HasSubstr("4.90"));
   EXPECT_EQ(answer->ends[0].reason, FinishReason::stop);
-  EXPECT_EQ(answer->account->cached_device, 0U);
+  EXPECT_EQ(answer->account->cached_total(), 0U);
   EXPECT_EQ(answer->account->miss, MissReason::cold);
 }
 
@@ -75,8 +75,8 @@ TEST(Engine, TheSecondConversationSharesTheSystemPrompt) {
   const auto second = engine.ask(HandDrivenEngine::greedy(tokens, 60));
   ASSERT_TRUE(second->account);
   const auto shared = static_cast<std::uint32_t>(engine.tokens(system_text).size());
-  EXPECT_GE(second->account->cached_device, shared);
-  EXPECT_EQ(second->account->cached_device + second->account->computed, tokens.size());
+  EXPECT_GE(second->account->cached_total(), shared);
+  EXPECT_EQ(second->account->cached_total() + second->account->computed, tokens.size());
   EXPECT_EQ(second->account->miss, MissReason::diverged);
   EXPECT_THAT(second->text[0], testing::HasSubstr("42"));
 }
@@ -88,7 +88,7 @@ TEST(Engine, WithoutTheCacheNothingIsShared) {
   for (int i = 0; i < 2; ++i) {
     const auto answer = engine.ask(HandDrivenEngine::greedy(prompt(1, 200), 4));
     ASSERT_TRUE(answer->account);
-    EXPECT_EQ(answer->account->cached_device, 0U);
+    EXPECT_EQ(answer->account->cached_total(), 0U);
     EXPECT_EQ(answer->account->miss, MissReason::disabled);
   }
   EXPECT_EQ(engine.status().cells_used, 0U);
@@ -101,7 +101,7 @@ TEST(Engine, APromptIsAHitAfterFiftyOthersOnOneSequence) {
   for (std::uint32_t i = 0; i < 50; ++i) engine.ask(endless(prompt(100 + i, 20), 4));
   const auto again = engine.ask(endless(prompt(1, 512), 4));
   ASSERT_TRUE(again->account);
-  EXPECT_EQ(again->account->cached_device, 511U);
+  EXPECT_EQ(again->account->cached_total(), 511U);
   EXPECT_EQ(again->account->miss, MissReason::none);
 }
 
@@ -112,7 +112,7 @@ TEST(Engine, AtLeastOneTokenIsEvaluatedAtEveryLength) {
     for (int i = 0; i < 3; ++i) {
       const auto answer = engine.ask(endless(prompt(7, length), 3));
       ASSERT_TRUE(answer->account) << length;
-      EXPECT_LE(answer->account->cached_device, length - 1);
+      EXPECT_LE(answer->account->cached_total(), length - 1);
       EXPECT_EQ(answer->account->computed, i == 0 ? length : 1U) << length;
       EXPECT_EQ(answer->ends[0].completion_tokens, 3U);
     }
@@ -130,7 +130,7 @@ TEST(Engine, ALiveSequenceIsSharedAndUnchanged) {
   ASSERT_FALSE(first->done);
   const auto second = engine.ask(endless(prompt(3, 500) + prompt(4, 30), 5));
   ASSERT_TRUE(second->account);
-  EXPECT_GE(second->account->cached_device, 500U);
+  EXPECT_GE(second->account->cached_total(), 500U);
   EXPECT_EQ(first->text[0], expected);
 }
 
@@ -283,7 +283,7 @@ TEST(Engine, ACancelledPrefillLeavesItsChunks) {
   EXPECT_EQ(engine.status().running, 0U);
   const auto again = engine.ask(endless(prompt(1, 3000), 4));
   ASSERT_TRUE(again->account);
-  EXPECT_GE(again->account->cached_device, 1200U);
+  EXPECT_GE(again->account->cached_total(), 1200U);
 }
 
 // Case 25
@@ -333,7 +333,7 @@ TEST(Engine, SideRequestsDoNotPushOutTheChat) {
   }
   const auto next = engine.ask(endless(chat + prompt(77, 20), 4));
   ASSERT_TRUE(next->account);
-  EXPECT_GE(next->account->cached_device, chat.size());
+  EXPECT_GE(next->account->cached_total(), chat.size());
 }
 
 // I9 and fairness: 64 streams on 4 sequences, and cancels at random moments.
@@ -396,7 +396,7 @@ TEST(Engine, IsolatedTenantsShareNothing) {
   const auto as = [&](const std::string& tenant) {
     Request request = endless(prompt(1, 300), 4);
     request.tenant = tenant;
-    return engine.ask(std::move(request))->account->cached_device;
+    return engine.ask(std::move(request))->account->cached_total();
   };
   EXPECT_EQ(as("a"), 0U);
   EXPECT_EQ(as("b"), 0U);
@@ -416,7 +416,7 @@ TEST(Engine, StreamsLayoutSharesByCopy) {
   };
   const auto second = engine.ask(asked(prompt(1, 300)));
   ASSERT_TRUE(second->account);
-  EXPECT_EQ(second->account->cached_device, 300U);
+  EXPECT_EQ(second->account->cached_total(), 300U);
   // Other chunk bounds move the low bits, so the first distribution is compared, not a text that chance may tip over.
   HandDrivenEngine alone(demo(), options);
   const auto expected = alone.ask(asked(prompt(1, 300)))->logprobs.at(0);

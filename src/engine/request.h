@@ -5,9 +5,11 @@
 // the last. After a cancel nothing more is delivered but that last event (RequestFailed with ErrorCode::cancelled).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,10 +18,11 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "kv/tier.h"
 
 namespace caravan::engine {
 
-using Token = std::int32_t;
+using Token = kv::Token;
 
 // Defaults are llama-server's. Ranges are checked by `validate` in sampler.h, with the field's API name in the message.
 struct SamplingParams {
@@ -102,16 +105,21 @@ const char* name_of(MissReason reason);
 struct Account {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t completion_tokens = 0;  // of all choices
-  std::uint32_t cached_device = 0;      // prompt tokens that were not evaluated
-  std::uint32_t computed = 0;           // prompt tokens that were evaluated; cached + computed == prompt_tokens
+  // Prompt tokens that were not evaluated, by where they were found (kv::TierKind).
+  std::array<std::uint32_t, kv::tier_kinds> cached{};
+  std::uint32_t computed = 0;  // prompt tokens that were evaluated; cached_total() + computed == prompt_tokens
   MissReason miss = MissReason::cold;
   std::uint32_t miss_at = 0;       // first prompt token that was not cached
   std::uint32_t shared_after = 0;  // prompt tokens behind a divergence that the closest known prompt holds too
   std::uint32_t preemptions = 0;   // times the request made room for others and was continued later
   Duration queue{};                // submit -> admitted
   Duration match{};                // finding and sharing the prefix
+  Duration restore{};              // waiting for blocks from below the device, and putting them there
   Duration prefill{};              // admitted -> first token, less match
   Duration decode{};               // first token -> last token
+
+  [[nodiscard]] std::uint32_t cached_total() const { return std::accumulate(cached.begin(), cached.end(), 0U); }
+  [[nodiscard]] std::uint32_t cached_in(kv::TierKind tier) const { return cached[static_cast<std::size_t>(tier)]; }
 };
 
 struct Embedding {

@@ -1,5 +1,6 @@
 // The engine's bookkeeping of one request and of one sequence. Owned by the engine thread.
 //
+//                        (from either of the first two through `restoring`, while blocks come from the tiers)
 //   idle ----------> waiting_for_prefix ----> prefilling ----> decoding ----> resident (or idle)
 //     \_________________________________________^   |              |             |
 //   a resident whose whole content begins a prompt  +--------------+             |
@@ -7,6 +8,7 @@
 //                                                                 evicted: idle <+
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,6 +21,7 @@
 #include "engine/residents.h"
 #include "engine/sampler.h"
 #include "engine/text_stream.h"
+#include "kv/cache.h"
 
 namespace caravan::engine {
 
@@ -28,6 +31,7 @@ struct Job {
   Listener listener;
   Account account;
   std::uint32_t choices_open = 0;
+  kv::SessionId session = 0;
   bool admitted = false;  // its first choice was; the account's queue and cached figures are set
   bool ended = false;     // the last event was delivered
   TimePoint admitted_at{};
@@ -58,6 +62,16 @@ struct Sequence {
   // Tokens from here on were decoded with others in front of them than now (context shift): their KV is not what a
   // fresh computation of `tokens` gives, so nobody may share it.
   std::optional<std::uint32_t> exact_below;
+
+  // Tiers.
+  std::vector<kv::BlockId> chain;        // ids of the whole blocks of `tokens`, as far as anybody asked
+  std::uint32_t captured = 0;            // blocks in front that were offered to the tiers
+  std::uint32_t checkpoint_at = 0;       // tokens before the last checkpoint that was
+  std::shared_ptr<kv::Fetch> fetch;      // restoring
+  Match match;                           // what the device had, for the account
+  std::vector<kv::Fetch::Piece> pieces;  // taken and not yet put: between streams all go in together
+  TimePoint restore_begun{};
+  std::array<std::uint32_t, kv::tier_kinds> restored{};  // tokens
 
   // Running.
   std::unique_ptr<Choice> choice;

@@ -87,9 +87,9 @@ TEST_P(Sharing, TwoAtOncePrefillTheirPrefixOnce) {
   }
   engine.run();
   for (const auto& answer : answers) ASSERT_TRUE(answer->account) << (answer->error ? answer->error->message : "");
-  EXPECT_EQ(answers[0]->account->cached_device, 0U);
-  EXPECT_EQ(answers[1]->account->cached_device, 4 * chunk);
-  EXPECT_EQ(answers[2]->account->cached_device, 4 * chunk);
+  EXPECT_EQ(answers[0]->account->cached_total(), 0U);
+  EXPECT_EQ(answers[1]->account->cached_total(), 4 * chunk);
+  EXPECT_EQ(answers[2]->account->cached_total(), 4 * chunk);
 }
 
 TEST_P(Sharing, ANextTurnContinuesAndAnEditIsSharedOrRefusedHonestly) {
@@ -108,17 +108,17 @@ TEST_P(Sharing, ANextTurnContinuesAndAnEditIsSharedOrRefusedHonestly) {
   for (std::size_t i = 0; i + 1 < first->logprobs.size(); ++i) chat.push_back(first->logprobs[i].chosen.token);
   const auto next = ask(chat + prompt(2, 30));
   ASSERT_TRUE(next->account);
-  EXPECT_EQ(next->account->cached_device, chat.size());
+  EXPECT_EQ(next->account->cached_total(), chat.size());
 
   const auto edited = ask(prompt(1, 100) + prompt(3, 50));
   ASSERT_TRUE(edited->account);
   if (at_end_only() || model().info().sliding_window > 0) {
-    if (edited->account->cached_device == 0) {
+    if (edited->account->cached_total() == 0) {
       EXPECT_EQ(edited->account->miss, MissReason::unsupported);
       EXPECT_THAT(engine.status().sharing_note, testing::Not(testing::IsEmpty()));
     }
   } else {
-    EXPECT_EQ(edited->account->cached_device, 100U);
+    EXPECT_EQ(edited->account->cached_total(), 100U);
     EXPECT_EQ(edited->account->miss, MissReason::diverged);
   }
 }

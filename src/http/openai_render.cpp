@@ -96,7 +96,7 @@ json::value logprobs_value(const ReplyHead& head, const ChoiceText& choice) {
 
 json::object usage_object(const engine::Account& account) {
   json::object details;
-  details["cached_tokens"] = account.cached_device;
+  details["cached_tokens"] = account.cached_total();
   json::object usage;
   usage["prompt_tokens"] = account.prompt_tokens;
   usage["completion_tokens"] = account.completion_tokens;
@@ -110,8 +110,9 @@ double rounded(double value) { return std::round(value * 1000) / 1000; }
 
 json::object account_object(const ReplyHead& head, const engine::Account& account) {
   json::object cached;
-  cached["device"] = account.cached_device;
-  for (const char* tier : {"host", "store", "peer", "remote"}) cached[tier] = 0;
+  for (std::size_t tier = 0; tier < kv::tier_kinds; ++tier) {
+    cached[kv::name_of(static_cast<kv::TierKind>(tier))] = account.cached[tier];
+  }
   json::object miss;
   miss["reason"] = engine::name_of(account.miss);
   miss["at"] = account.miss_at;
@@ -119,7 +120,7 @@ json::object account_object(const ReplyHead& head, const engine::Account& accoun
   json::object ms;
   ms["queue"] = rounded(milliseconds(account.queue));
   ms["match"] = rounded(milliseconds(account.match));
-  ms["restore"] = 0.0;
+  ms["restore"] = rounded(milliseconds(account.restore));
   ms["prefill"] = rounded(milliseconds(account.prefill));
   ms["decode"] = rounded(milliseconds(account.decode));
   json::object object;
@@ -139,7 +140,7 @@ json::object timings_object(const engine::Account& account) {
   const auto each = [](double ms, std::uint32_t tokens) { return tokens == 0 ? 0.0 : rounded(ms / tokens); };
   const auto rate = [](double ms, std::uint32_t tokens) { return ms <= 0 ? 0.0 : rounded(tokens * 1000.0 / ms); };
   json::object timings;
-  timings["cache_n"] = account.cached_device;
+  timings["cache_n"] = account.cached_total();
   timings["prompt_n"] = account.computed;
   timings["prompt_ms"] = rounded(prompt);
   timings["prompt_per_token_ms"] = each(prompt, account.computed);
@@ -182,7 +183,8 @@ engine::Account sum(std::span<const engine::Account> accounts) {
   for (const engine::Account& account : accounts.subspan(1)) {
     total.prompt_tokens += account.prompt_tokens;
     total.completion_tokens += account.completion_tokens;
-    total.cached_device += account.cached_device;
+    for (std::size_t tier = 0; tier < kv::tier_kinds; ++tier) total.cached[tier] += account.cached[tier];
+    total.restore += account.restore;
     total.computed += account.computed;
     total.preemptions += account.preemptions;
     total.queue = std::max(total.queue, account.queue);

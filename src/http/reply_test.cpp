@@ -27,7 +27,7 @@ engine::Account account() {
   engine::Account made;
   made.prompt_tokens = 100;
   made.completion_tokens = 3;
-  made.cached_device = 64;
+  made.cached[static_cast<std::size_t>(kv::TierKind::device)] = 64;
   made.computed = 36;
   made.miss = engine::MissReason::diverged;
   made.miss_at = 64;

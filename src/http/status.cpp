@@ -61,6 +61,8 @@ const char* state_name(engine::SequenceState state) {
       return "idle";
     case engine::SequenceState::waiting_for_prefix:
       return "waiting_for_prefix";
+    case engine::SequenceState::restoring:
+      return "restoring";
     case engine::SequenceState::prefilling:
       return "prefilling";
     case engine::SequenceState::decoding:

@@ -35,6 +35,7 @@ namespace caravan::kv {
 using Bytes = std::span<const std::byte>;
 
 inline constexpr std::uint16_t frame_version = 1;
+inline constexpr std::size_t frame_prefix_bytes = 152;  // the fields in front of the tokens; enough to measure a frame
 inline constexpr std::uint32_t block_tokens_max = 4096;
 inline constexpr std::uint64_t frame_bytes_max = std::uint64_t{1} << 32U;  // a peer that announces more is not believed
 
@@ -74,7 +75,7 @@ void seal_frame(std::span<std::byte> frame, const FrameHeader& header);
 
 // The header and checks on sizes, without the checksum: enough to find a frame's end in a stream of them.
 FrameResult<FrameHeader> peek_frame(Bytes frame);
-// Length of the whole frame, from its first 64 bytes or more.
+// Length of the whole frame, from its first frame_prefix_bytes or more.
 FrameResult<std::uint64_t> measure_frame(Bytes begin);
 
 // A whole frame, checked: sizes, checksum, that its id follows from parent and tokens, and that it is what was asked
@@ -86,8 +87,9 @@ struct Frame {
 FrameResult<Frame> open_frame(Bytes frame, const BlockId& namespace_id, const BlockId& id);
 FrameResult<Frame> open_frame(Bytes frame);  // of any namespace: import, verify
 
-// zstd for what travels or lies long; at most header.raw_bytes come out. Errors: damaged.
+// zstd for what travels or lies long. What comes out is a sealed frame.
 std::vector<std::byte> compress_frame(Bytes raw_frame, int level);
-FrameResult<std::vector<std::byte>> decompress_frame(const Frame& frame);  // a raw frame again
+// A raw frame again, of at most so many payload bytes: a few stored bytes may announce gigabytes. Errors: damaged.
+FrameResult<std::vector<std::byte>> decompress_frame(const Frame& frame, std::uint64_t raw_bytes_max);
 
 }  // namespace caravan::kv

@@ -54,7 +54,8 @@ struct TierStats {
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;  // everything that is kept, metadata too
   std::uint64_t bytes_limit = 0;
-  std::uint64_t leased = 0;  // blocks under lease now
+  std::uint64_t frame_bytes = 0;  // of the blocks alone: the sum over what is listed
+  std::uint64_t leased = 0;       // blocks under lease now
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;
   std::uint64_t inserted = 0;
