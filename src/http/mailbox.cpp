@@ -71,7 +71,7 @@ std::vector<Mail> Mailbox::take() {
 
 bool Mailbox::empty() const {
   const std::lock_guard lock(mutex_);
-  return mails_.empty() && !overflowed_;
+  return mails_.empty();
 }
 
 bool Mailbox::overflowed() const {

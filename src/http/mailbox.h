@@ -32,7 +32,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   // The network thread from here on.
   [[nodiscard]] std::vector<Mail> take();
   [[nodiscard]] bool empty() const;
-  // More was waiting than bytes_max; what came after that was dropped.
+  // More was waiting than bytes_max; that, and what came after it, was dropped: an overflow is no mail.
   [[nodiscard]] bool overflowed() const;
   // `on_mail` is called by wake() while there is mail; empty: nobody waits.
   void set_on_mail(std::function<void()> on_mail) { on_mail_ = std::move(on_mail); }
