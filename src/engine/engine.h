@@ -65,6 +65,8 @@ struct EngineOptions {
   FlashAttention flash_attention = FlashAttention::automatic;
   std::uint32_t batch_tokens = 2048;  // -b: tokens in one step at the most
   std::uint32_t ubatch_tokens = 512;  // -ub: tokens computed at once
+  // Of host memory, what sizing leaves to the host tier; none: chosen.
+  std::optional<std::uint64_t> host_tier_bytes = 0;
   std::uint32_t block_tokens = 64;    // chunk bounds fall on multiples of this where they can
   std::uint32_t threads = 0;          // decoding; 0: all cores, adapted to what step times show
   std::uint32_t threads_batch = 0;    // prefill; 0: as `threads`
@@ -129,6 +131,7 @@ struct DeviceMemory {
   std::uint64_t weights_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint64_t compute_bytes = 0;
+  std::uint64_t tier_bytes = 0;  // mapped by the host tier, on the host alone
 };
 
 // Where blocks go beside the device, and the digest of the model's content that names them there.

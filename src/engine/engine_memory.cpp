@@ -22,6 +22,7 @@ std::vector<DeviceMemory> Engine::memory() const {
       each.kv_bytes = need.kv_bytes;
       each.compute_bytes = need.compute_bytes;
     }
+    each.tier_bytes = need.tier_bytes;
     ggml_backend_dev_t device = ggml_backend_dev_by_name(need.device.c_str());
     if (device == nullptr) continue;
     std::size_t free_bytes = 0;

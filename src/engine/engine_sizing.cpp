@@ -29,7 +29,8 @@ Result<SizingRequest> sizing_request(const ModelFacts& facts, const EngineOption
                        .flash_attention = options.flash_attention != FlashAttention::off,
                        .unified = wants_unified && unified_obstacle(facts).empty(),
                        .kv_cache = options.kv_cache,
-                       .gpu_layers = gpu_layers};
+                       .gpu_layers = gpu_layers,
+                       .host_tier_bytes = options.kv_cache ? options.host_tier_bytes : 0};
 }
 
 }  // namespace caravan::engine

@@ -17,6 +17,9 @@ constexpr std::uint32_t cells_least = 512;
 
 constexpr std::uint32_t parallel_default = 16;
 constexpr std::uint32_t streams_default = 4;
+// Beyond the most, a larger host tier is somebody's decision; below the least it is not worth its trouble.
+constexpr std::uint64_t host_tier_bytes_most = 8192 * mebi;
+constexpr std::uint64_t host_tier_bytes_least = 16 * mebi;
 // Users rarely fill a long context all at once: the pool has a full context for one, or this much for each.
 constexpr std::uint32_t context_typical = 4096;
 
@@ -138,7 +141,8 @@ std::vector<DeviceNeed> memory_need(const ModelFacts& facts, const ContextShape&
   }
   devices.push_back({.device = budget.host.name,
                      .description = budget.host.description,
-                     .available_bytes = takeable(budget.host.free_bytes, budget.host_shared)});
+                     .available_bytes = takeable(budget.host.free_bytes, budget.host_shared),
+                     .tier_bytes = shape.host_tier_bytes});
   DeviceNeed& host = devices.back();
 
   // As libllama spreads them: the last `gpu_layers` of layers and head, in runs as long as the free memory.
@@ -208,7 +212,8 @@ ContextShape shape_for(const ModelFacts& facts, const SizingRequest& request, st
       .type_v = request.type_v,
       .flash_attention = request.flash_attention,
       .unified = request.unified,
-      .swa_full = request.unified && request.kv_cache};
+      .swa_full = request.unified && request.kv_cache,
+      .host_tier_bytes = request.host_tier_bytes.value_or(0)};
 }
 
 // Cells worth having: a full context for one, or a typical one for each.
@@ -226,8 +231,11 @@ std::string type_pair(const ContextShape& shape) {
 }
 
 std::string need_text(const DeviceNeed& need) {
-  return fmt::format("{} = {} weights + {} KV + {} compute", bytes_text(need.total_bytes()),
-                     bytes_text(need.weights_bytes), bytes_text(need.kv_bytes), bytes_text(need.compute_bytes));
+  std::string text = fmt::format("{} = {} weights + {} KV + {} compute", bytes_text(need.total_bytes()),
+                                 bytes_text(need.weights_bytes), bytes_text(need.kv_bytes),
+                                 bytes_text(need.compute_bytes));
+  if (need.tier_bytes > 0) text += fmt::format(" + {} host tier", bytes_text(need.tier_bytes));
+  return text;
 }
 
 std::uint64_t bytes_per_cell(const ModelFacts& facts, ContextShape shape) {
@@ -282,9 +290,8 @@ void explain(const ModelFacts& facts, const SizingRequest& request, const Memory
   }
 }
 
-}  // namespace
-
-Result<Sizing> choose(const ModelFacts& facts, const SizingRequest& request, const MemoryBudget& budget) {
+// With the host tier's size settled.
+Result<Sizing> choose_context(const ModelFacts& facts, const SizingRequest& request, const MemoryBudget& budget) {
   Sizing sizing;
   const bool unified = request.unified && !facts.recurrent;
   SizingRequest fixed = request;
@@ -310,7 +317,6 @@ Result<Sizing> choose(const ModelFacts& facts, const SizingRequest& request, con
   sizing.fits = all_fit(sizing.devices);
   sizing.context_tokens = facts.recurrent ? sizing.shape.cells : cells_of_sequence(sizing.shape);
   if (facts.context_train > 0) sizing.context_tokens = std::min(sizing.context_tokens, facts.context_train);
-  explain(facts, request, budget, sizing);
   if (!sizing.fits && request.cells == 0) {
     const auto tight = std::ranges::find_if_not(sizing.devices, &DeviceNeed::fits);
     return fail(
@@ -321,6 +327,29 @@ Result<Sizing> choose(const ModelFacts& facts, const SizingRequest& request, con
         tight + 1 == sizing.devices.end() ? budget.host_limit : "free memory", sizing.shape.cells, sizing.parallel,
         need_text(*tight));
   }
+  return sizing;
+}
+
+}  // namespace
+
+Result<Sizing> choose(const ModelFacts& facts, const SizingRequest& request, const MemoryBudget& budget) {
+  const std::uint64_t quarter =
+      std::min(takeable(budget.host.free_bytes, budget.host_shared) / 4, host_tier_bytes_most);
+  const bool worthwhile = request.kv_cache && facts.decoder && quarter >= host_tier_bytes_least;
+  SizingRequest settled = request;
+  settled.host_tier_bytes = request.host_tier_bytes.value_or(worthwhile ? quarter : 0);
+  auto sizing = choose_context(facts, settled, budget);
+  if (!request.host_tier_bytes && (!sizing || !sizing->fits)) {
+    settled.host_tier_bytes = 0;
+    sizing = choose_context(facts, settled, budget);
+    if (sizing && worthwhile) {
+      DeviceNeed& host = sizing->devices.back();
+      const std::uint64_t left = host.available_bytes - std::min(host.available_bytes, host.total_bytes());
+      host.tier_bytes = left < host_tier_bytes_least ? 0 : std::min(left, quarter);
+      sizing->shape.host_tier_bytes = host.tier_bytes;
+    }
+  }
+  if (sizing) explain(facts, request, budget, *sizing);
   return sizing;
 }
 

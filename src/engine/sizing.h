@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct SizingRequest {
   bool unified = true;           // one pool, or a stream for each user
   bool kv_cache = true;          // keep finished sequences; a unified pool then holds windowed layers in full
   std::int32_t gpu_layers = -1;  // layers on accelerators, counted from the last; -1: all
+  std::optional<std::uint64_t> host_tier_bytes = 0;  // blocks kept in host memory beside the device; none: chosen
 };
 
 // A context as it would be made.
@@ -46,6 +48,7 @@ struct ContextShape {
   bool flash_attention = true;
   bool unified = true;
   bool swa_full = true;
+  std::uint64_t host_tier_bytes = 0;  // not libllama's, but of the same memory
 };
 
 // Sequence ids beyond the users: finished sequences stay under ids of their own.
@@ -60,8 +63,9 @@ struct DeviceNeed {
   std::uint64_t weights_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint64_t compute_bytes = 0;
+  std::uint64_t tier_bytes = 0;  // the host tier's, on the host alone
 
-  [[nodiscard]] std::uint64_t total_bytes() const { return weights_bytes + kv_bytes + compute_bytes; }
+  [[nodiscard]] std::uint64_t total_bytes() const { return weights_bytes + kv_bytes + compute_bytes + tier_bytes; }
   [[nodiscard]] bool fits() const { return total_bytes() <= available_bytes; }
 };
 
@@ -84,6 +88,8 @@ struct Sizing {
   std::vector<std::string> why;  // the arithmetic, a sentence a line
 };
 
+// A host tier that is to be chosen gets a quarter of what may be taken of host memory, 8 GiB at the most, before the
+// context is chosen; where that leaves too little for the context, what the context leaves.
 // Errors: exhausted, when not even the smallest context fits; the line holds the arithmetic.
 Result<Sizing> choose(const ModelFacts& facts, const SizingRequest& request, const MemoryBudget& budget);
 

@@ -199,7 +199,7 @@ class HostTier::State : public std::enable_shared_from_this<HostTier::State> {
     }
     if (entry.leases++ == 0) ++stats_.leased;
     struct Held {
-      Held(std::shared_ptr<State> state_, Place place_) : state(std::move(state_)), place(place_) {}
+      Held(std::shared_ptr<State> tier, Place held) : state(std::move(tier)), place(held) {}
       Held(const Held&) = delete;
       Held& operator=(const Held&) = delete;
       ~Held() { state->release(place); }
@@ -553,8 +553,8 @@ class HostTier::State : public std::enable_shared_from_this<HostTier::State> {
 
 // A slot between reserve and commit.
 struct HostTier::Writing {
-  Writing(std::shared_ptr<State> state_, Place place_, const BlockId& parent_)
-      : state(std::move(state_)), place(place_), parent(parent_) {}
+  Writing(std::shared_ptr<State> tier, Place taken, const BlockId& before)
+      : state(std::move(tier)), place(taken), parent(before) {}
   Writing(const Writing&) = delete;
   Writing& operator=(const Writing&) = delete;
   ~Writing() {
