@@ -35,6 +35,7 @@ constexpr std::size_t at_parent = 72;
 constexpr std::size_t at_id = 104;
 constexpr std::size_t at_checksum = 136;
 constexpr std::size_t at_tokens = 152;
+static_assert(at_tokens == frame_prefix_bytes);
 
 template <class T>
 T read(Bytes frame, std::size_t offset) {
@@ -63,6 +64,9 @@ Checksum checksum(Bytes frame) {
   return sum;
 }
 
+// What a payload may have, stored or decoded, behind the header of so many tokens: each of its frames can be sealed.
+std::uint64_t payload_bytes_max(std::size_t tokens) { return frame_bytes_max - header_bytes(tokens); }
+
 bool all_zero(Bytes bytes) {
   return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{0}; });
 }
@@ -84,6 +88,7 @@ const char* name_of(FrameFault fault) {
 }
 
 std::uint32_t header_bytes(std::size_t tokens) {
+  CHECK(tokens <= block_tokens_max);
   const std::size_t bytes = at_tokens + tokens * sizeof(Token);
   return static_cast<std::uint32_t>((bytes + payload_alignment - 1) / payload_alignment * payload_alignment);
 }
@@ -94,8 +99,10 @@ std::uint64_t frame_bytes(std::size_t tokens, std::uint64_t payload_bytes) {
 
 void seal_frame(std::span<std::byte> frame, const FrameHeader& header) {
   const std::uint32_t begin = header_bytes(header.tokens.size());
-  CHECK(!header.tokens.empty() && header.tokens.size() <= block_tokens_max);
-  CHECK(frame.size() == begin + header.stored_bytes && frame.size() <= frame_bytes_max);
+  CHECK(!header.tokens.empty());
+  CHECK(header.raw_bytes <= payload_bytes_max(header.tokens.size()) && frame.size() <= frame_bytes_max);
+  CHECK(frame.size() == begin + header.stored_bytes);
+  CHECK(header.codec != Codec::raw || header.raw_bytes == header.stored_bytes);
   std::ranges::fill(frame.first(begin), std::byte{0});
   write(frame, at_magic, magic);
   write(frame, at_version, frame_version);
@@ -124,8 +131,8 @@ FrameResult<std::uint64_t> measure_frame(Bytes begin) {
   const auto stored = read<std::uint64_t>(begin, at_stored_bytes);
   const bool fits = (read<std::uint32_t>(begin, at_flags) & ~flag_checkpoint) == 0 && tokens > 0 &&
                     tokens <= block_tokens_max && read<std::uint32_t>(begin, at_header_bytes) == header_bytes(tokens) &&
-                    read<std::uint32_t>(begin, at_reserved) == 0 && raw <= frame_bytes_max &&
-                    stored <= frame_bytes_max - header_bytes(tokens) &&
+                    read<std::uint32_t>(begin, at_reserved) == 0 && raw <= payload_bytes_max(tokens) &&
+                    stored <= payload_bytes_max(tokens) &&
                     (read<Codec>(begin, at_codec) != Codec::raw || raw == stored);
   if (!fits) return std::unexpected(FrameFault::damaged);
   return frame_bytes(tokens, stored);
@@ -176,10 +183,12 @@ std::vector<std::byte> compress_frame(Bytes raw_frame, int level) {
   CHECK(header && header->codec == Codec::raw);
   const std::uint32_t begin = header_bytes(header->tokens.size());
   const Bytes payload = raw_frame.subspan(begin);
+  CHECK(payload.size() == header->stored_bytes);
   std::vector<std::byte> frame(begin + ZSTD_compressBound(payload.size()));
   const std::size_t stored =
       ZSTD_compress(frame.data() + begin, frame.size() - begin, payload.data(), payload.size(), level);
   CHECK(ZSTD_isError(stored) == 0U);
+  if (stored >= payload.size()) return {raw_frame.begin(), raw_frame.end()};
   frame.resize(begin + stored);
   header->codec = Codec::zstd;
   header->stored_bytes = stored;
@@ -191,6 +200,10 @@ FrameResult<std::vector<std::byte>> decompress_frame(const Frame& frame, std::ui
   FrameHeader header = frame.header;
   const std::uint32_t begin = header_bytes(header.tokens.size());
   if (header.raw_bytes > raw_bytes_max) return std::unexpected(FrameFault::damaged);
+  // Before any memory is taken for it, both places that tell its size must agree.
+  const bool agrees = header.codec == Codec::raw ||
+                      ZSTD_getFrameContentSize(frame.payload.data(), frame.payload.size()) == header.raw_bytes;
+  if (!agrees) return std::unexpected(FrameFault::damaged);
   std::vector<std::byte> raw(begin + header.raw_bytes);
   if (header.codec == Codec::raw) {
     std::ranges::copy(frame.payload, raw.begin() + begin);

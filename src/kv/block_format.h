@@ -4,7 +4,7 @@
 //   offset  bytes  field (little-endian)
 //        0      4  magic "CVB1"
 //        4      2  version, 1
-//        6      2  codec: 0 raw, 1 zstd
+//        6      2  codec: 0 raw, 1 zstd (one zstd frame that tells its content's size)
 //        8      4  flags: bit 0 checkpoint (a whole state, not the KV of these tokens alone); others 0
 //       12      4  header bytes: fields, tokens and zeros up to a multiple of 64
 //       16      4  tokens
@@ -51,6 +51,8 @@ struct FrameHeader {
   BlockId parent;
   BlockId id;  // of the frame: block_id(parent, tokens), or state_id of that for a checkpoint
   std::vector<Token> tokens;
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
 // Why a frame was not taken; the label of caravan_block_failures_total.
@@ -65,6 +67,7 @@ const char* name_of(FrameFault fault);
 template <class T>
 using FrameResult = std::expected<T, FrameFault>;
 
+// Of at most block_tokens_max tokens.
 [[nodiscard]] std::uint32_t header_bytes(std::size_t tokens);
 [[nodiscard]] std::uint64_t frame_bytes(std::size_t tokens, std::uint64_t payload_bytes);
 
@@ -87,7 +90,7 @@ struct Frame {
 FrameResult<Frame> open_frame(Bytes frame, const BlockId& namespace_id, const BlockId& id);
 FrameResult<Frame> open_frame(Bytes frame);  // of any namespace: import, verify
 
-// zstd for what travels or lies long. What comes out is a sealed frame.
+// zstd for what travels or lies long. What comes out is a sealed frame; `raw_frame` itself where zstd saves nothing.
 std::vector<std::byte> compress_frame(Bytes raw_frame, int level);
 // A raw frame again, of at most so many payload bytes: a few stored bytes may announce gigabytes. Errors: damaged.
 FrameResult<std::vector<std::byte>> decompress_frame(const Frame& frame, std::uint64_t raw_bytes_max);

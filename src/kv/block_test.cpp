@@ -24,13 +24,32 @@ std::vector<Token> counted(std::size_t length) {
 }
 
 // Golden: nodes of other builds and machines must find each other's blocks. A change here is a new domain tag.
+// tests/testdata/block_v1.py derives the same ids from the description alone.
 TEST(Block, IdsAreTheSameInEveryBuild) {
   const auto ids = chain(plain().id(), counted(200), 64);
   ASSERT_EQ(ids.size(), 3U);
   EXPECT_EQ(plain().id().hex(), "9e48ddccbc7a4f7c98d207e200e579c69a020ee81e2110b7ebfb94a20c0b27ca");
   EXPECT_EQ(ids[0].hex(), "02822d0b33befeaedf4210dd6f0d6c6a29233c8304136258232ebbf06a6f7a06");
+  EXPECT_EQ(ids[1].hex(), "4382748b7f67f88300d20b8c63c6c30b52daf417f044298c951dd7613d7cc63e");
   EXPECT_EQ(ids[2].hex(), "3dbcdff965182b67769421dc5597b97d3791268b7e4d7834e5cd18f4f280d0de");
   EXPECT_EQ(state_id(ids[2]).hex(), "5eade35bcd3959c1be42e55d595c36170e57eeb3eae05142396be736392eb483");
+}
+
+TEST(Block, IdsOfANamespaceWithEverythingSetAreTheSameInEveryBuild) {
+  const BlockId space = Namespace{.model = std::string(64, 'b'),
+                                  .adapters = {"x:1", "y:0.5"},
+                                  .type_k = "q8_0",
+                                  .type_v = "q4_0",
+                                  .rope = "base=10000",
+                                  .flash_attention = false,
+                                  .v_transposed = true,
+                                  .block_tokens = 32,
+                                  .state_version = 3,
+                                  .tenant = "acme"}
+                            .id();
+  const Token tokens[] = {-1, 0, INT32_MAX};
+  EXPECT_EQ(space.hex(), "f61376f20a6514346ced5eb167e60da3216add306d11a59b446b231c8ba22253");
+  EXPECT_EQ(block_id(space, tokens).hex(), "5b68e1b0e2ce2b083edcaaf92591900fa01c59c4dc6c408cb39de52799f78c99");
 }
 
 TEST(Block, AChainNamesItsWholeBeginning) {
