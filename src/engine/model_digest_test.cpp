@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 class ModelDigest : public testing::Test {
  protected:
-  ModelFile file(std::vector<std::string> names) const {
+  ModelFile file(const std::vector<std::string>& names) const {
     ModelFile file;
     for (const std::string& name : names) {
       file.shards.push_back(folder_ / name);

@@ -324,8 +324,8 @@ TEST_P(DamagedFrame, IsNotTaken) {
     const auto opened = open_frame(frames[i], golden_space(), id);
     ASSERT_FALSE(opened);
     EXPECT_THAT(GetParam().faults, testing::Contains(opened.error())) << name_of(opened.error());
-    static_cast<void>(measure_frame(frames[i]));
-    static_cast<void>(peek_frame(frames[i]));
+    if (const auto size = measure_frame(frames[i])) EXPECT_GT(*size, frame_prefix_bytes);
+    if (const auto header = peek_frame(frames[i])) EXPECT_FALSE(header->tokens.empty());
     // A host tier is asked for no namespace: all its frames are this process's own.
     if (GetParam().name != "another_namespace") EXPECT_FALSE(host.put(id, frames[i]));
   }
