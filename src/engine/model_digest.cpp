@@ -85,11 +85,11 @@ struct Stamp {
 std::optional<Stamp> stamp_of(const ModelFile& file) {
   Stamp stamp{.text = "caravan-digest 1\n"};
   for (const fs::path& shard : file.shards) {
-    struct stat info {};
+    struct stat info{};
     if (::stat(shard.c_str(), &info) != 0) return std::nullopt;
     if (later(info.st_ctim, stamp.newest)) stamp.newest = info.st_ctim;
-    stamp.text += fmt::format("{}:{} {} {}.{:09} {}.{:09}\n", info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec,
-                         info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
+    stamp.text += fmt::format("{}:{} {} {}.{:09} {}.{:09}\n", info.st_dev, info.st_ino, info.st_size,
+                              info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
   }
   return stamp;
 }
@@ -103,7 +103,7 @@ std::string kept_text(const Stamp& stamp, const std::string& digest) {
 // A shard that changed in the same tick of the file system's clock in which its digest was written may have changed
 // after it, and shows no later time: then what was kept does not count either.
 std::optional<std::string> read_kept(const fs::path& path, const Stamp& stamp) {
-  struct stat info {};
+  struct stat info{};
   if (::stat(path.c_str(), &info) != 0 || !later(info.st_mtim, stamp.newest)) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   std::string text(kept_bytes_max, '\0');
@@ -141,7 +141,7 @@ Result<std::string> read_content(const ModelFile& file, const std::function<void
   std::uint64_t done = 0;
   for (const fs::path& shard : file.shards) {
     const File open(shard);
-    struct stat info {};
+    struct stat info{};
     if (open.descriptor() < 0 || ::fstat(open.descriptor(), &info) != 0) {
       return fail(ErrorCode::io, "{}: {}", shard.string(), std::system_category().message(errno));
     }

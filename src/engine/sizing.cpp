@@ -231,9 +231,9 @@ std::string type_pair(const ContextShape& shape) {
 }
 
 std::string need_text(const DeviceNeed& need) {
-  std::string text = fmt::format("{} = {} weights + {} KV + {} compute", bytes_text(need.total_bytes()),
-                                 bytes_text(need.weights_bytes), bytes_text(need.kv_bytes),
-                                 bytes_text(need.compute_bytes));
+  std::string text =
+      fmt::format("{} = {} weights + {} KV + {} compute", bytes_text(need.total_bytes()),
+                  bytes_text(need.weights_bytes), bytes_text(need.kv_bytes), bytes_text(need.compute_bytes));
   if (need.tier_bytes > 0) text += fmt::format(" + {} host tier", bytes_text(need.tier_bytes));
   return text;
 }
