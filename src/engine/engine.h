@@ -67,9 +67,9 @@ struct EngineOptions {
   std::uint32_t ubatch_tokens = 512;  // -ub: tokens computed at once
   // Of host memory, what sizing leaves to the host tier; none: chosen.
   std::optional<std::uint64_t> host_tier_bytes = 0;
-  std::uint32_t block_tokens = 64;    // chunk bounds fall on multiples of this where they can
-  std::uint32_t threads = 0;          // decoding; 0: all cores, adapted to what step times show
-  std::uint32_t threads_batch = 0;    // prefill; 0: as `threads`
+  std::uint32_t block_tokens = 64;  // chunk bounds fall on multiples of this where they can
+  std::uint32_t threads = 0;        // decoding; 0: all cores, adapted to what step times show
+  std::uint32_t threads_batch = 0;  // prefill; 0: as `threads`
   bool context_shift = false;
   std::uint32_t keep = 0;                            // tokens kept at the front by a context shift
   std::uint32_t queue_max = 512;                     // requests waiting, all tenants together
