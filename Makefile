@@ -2,12 +2,14 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 ARGS ?=
+FUZZ_SECONDS ?= 60
 
-.PHONY: help deps configure build serve test unit sanitizers e2e smoke bench lint format docs clean
+.PHONY: help deps configure build serve test unit sanitizers e2e smoke fuzz bench lint format docs clean
 
 help:
 	@echo 'make serve   set up, build and serve the demo model   (ARGS="-m model.gguf --port 8081" passes flags)'
 	@echo 'make test    set up, build, lint and run all tests'
+	@echo 'make fuzz    run each fuzz target                     (FUZZ_SECONDS=60)'
 	@echo 'make bench   micro-benchmarks, and sharing against no sharing with ten users'
 	@echo 'make deps    install what is missing (Debian 12 or 13; LLAMA_VARIANT=linux-x64-cuda for a GPU build)'
 	@echo 'make build   build/caravan and build/caravan-synth-model'
@@ -43,10 +45,14 @@ sanitizers: deps
 e2e: build
 	@scripts/run-e2e
 
-# The benchmarks run, and tell sharing from no sharing; what they measure counts on a quiet machine only.
+# The fuzz targets get through their seeds and a little further. The benchmarks run, and tell sharing from no sharing; what they measure counts on a quiet machine only.
 smoke: build
+	scripts/run-fuzz 5
 	build/caravan-bench-micro --benchmark_min_time=0.01
 	build/caravan bench shared-prefix --users 3 --prefix 300 --question 16 --answer 4 --serve '' --compare-serve '--no-kv-cache'
+
+fuzz: deps
+	@scripts/run-fuzz $(FUZZ_SECONDS)
 
 bench: build
 	@scripts/run-bench
