@@ -68,7 +68,9 @@ std::vector<Cache::Wanted> Cache::plan(const FetchRequest& request, const std::f
 
 std::shared_ptr<Fetch> Cache::fetch(FetchRequest request) {
   if (request.chain.size() < request.least || request.first >= request.chain.size()) return nullptr;
-  auto fetch = std::make_shared<Fetch>(request.wake);
+  const auto fetch = std::make_shared<Fetch>(request.wake);
+  // The caller's handle: what it has let go of wakes nobody, for then there may be nobody.
+  std::shared_ptr<Fetch> handle(fetch.get(), [fetch](Fetch* each) { each->stop(); });
   std::uint32_t begun = 0;
   std::vector<Wanted> wanted;
   if (host_) wanted = plan(request, [&](const BlockId& id) { return host_->contains(id); });
@@ -91,53 +93,72 @@ std::shared_ptr<Fetch> Cache::fetch(FetchRequest request) {
     fetch->close();
     if (begun == 0) return nullptr;
     ++fetches_;
-    return fetch;
+    return handle;
   }
-  const bool posted = reader_.post([this, request = std::move(request), fetch, begun] {
-    fetch_slowly(request, *fetch, begun);
-    fetch->close();
-  });
-  if (!posted) fetch->close();
+  // Done, refused or dropped at the end: however the task goes, the fetch is closed with it.
+  std::shared_ptr<Fetch> open(fetch.get(), [fetch](Fetch* each) { each->close(); });
+  const bool posted = reader_.post(
+      [this, request = std::move(request), open = std::move(open), begun] { fetch_slowly(request, *open, begun); });
   if (!posted && begun == 0) return nullptr;
   ++fetches_;
-  return fetch;
+  return handle;
 }
 
 // On the reader: what the host does not have. `begun` pieces were put already.
 void Cache::fetch_slowly(const FetchRequest& request, Fetch& fetch, std::uint32_t begun) {
-  const auto has = [&](const BlockId& id) { return (host_ && host_->contains(id)) || store_->contains(id); };
-  std::vector<Wanted> wanted = plan(request, has);
-  if (wanted.size() <= begun) return;
-  wanted.erase(wanted.begin(), wanted.begin() + begun);
-  {
+  const auto in_host = [&](const BlockId& id) { return host_ && host_->contains(id); };
+  const std::vector<Wanted> near = plan(request, in_host);
+  std::vector<Wanted> wanted = plan(request, [&](const BlockId& id) { return in_host(id) || store_->contains(id); });
+  const auto far =
+      static_cast<std::uint64_t>(std::ranges::count_if(wanted, [&](const Wanted& each) { return !in_host(each.id); }));
+  if (far > 0) {
+    const auto reached = [&](const std::vector<Wanted>& pieces) {
+      return pieces.empty() ? request.first : pieces.back().block + 1;
+    };
+    const double blocks = static_cast<double>(reached(wanted)) - reached(near);
     const Lock lock(mutex_);
-    const std::uint64_t bytes = request.block_bytes * wanted.size();
-    const double compute = request.compute_seconds_per_block * static_cast<double>(wanted.size());
-    if (!store_rate_.worth(bytes, compute, Clock::now())) {
+    if (!store_rate_.worth(far * request.block_bytes, blocks * request.compute_seconds_per_block, Clock::now())) {
       ++priced_out_;
-      return;
+      wanted = near;
     }
   }
-  for (const Wanted& each : wanted) {
-    if (fetch.stopped()) return;
-    Lease lease = host_ ? host_->get(request.namespace_id, each.id) : Lease();
-    if (!lease) {
-      const TimePoint started = Clock::now();
-      lease = store_->get(request.namespace_id, each.id);
-      if (lease) {
-        const Lock lock(mutex_);
-        store_rate_.note(lease.frame().size(), seconds(Clock::now() - started));
-      }
-    }
-    if (!lease || !fetch.put({.block = each.block, .checkpoint = each.checkpoint, .lease = std::move(lease)})) return;
+  for (std::size_t i = begun; i < wanted.size() && !fetch.stopped(); ++i) {
+    Lease lease = read(request.namespace_id, wanted[i].id, request.block_bytes);
+    if (!lease) return;
+    fetch.put({.block = wanted[i].block, .checkpoint = wanted[i].checkpoint, .lease = std::move(lease)});
   }
+}
+
+// On the reader. What several fetches want at once is read once: they share a lease as long as one of them holds it.
+Lease Cache::read(const BlockId& namespace_id, const BlockId& id, std::uint64_t bytes) {
+  if (Lease lease = host_ ? host_->get(namespace_id, id) : Lease()) return lease;
+  std::shared_ptr<const Lease> shared = shared_[id].lock();
+  if (!shared) {
+    std::erase_if(shared_, [](const auto& each) { return each.second.expired(); });
+    const TimePoint started = Clock::now();
+    Lease lease = store_->get(namespace_id, id);
+    const TimePoint ended = Clock::now();
+    const double took = seconds(ended - started);
+    {
+      const Lock lock(mutex_);
+      // A miss that came fast says nothing of the rate; one that kept us waiting does.
+      if (lease || took > store_rate_.seconds(bytes).value_or(0)) store_rate_.note(bytes, took, ended);
+    }
+    if (!lease) return {};
+    shared = std::make_shared<const Lease>(std::move(lease));
+    shared_[id] = shared;
+  }
+  return {shared->tier(), shared->frame(), shared};
 }
 
 void Cache::reject(const BlockId& id) {
   ++rejected_;
   if (host_) host_->erase(id);
   if (!store_) return;
-  reader_.post([this, id] { store_->erase(id); });
+  reader_.post([this, id] {
+    shared_.erase(id);
+    store_->erase(id);
+  });
 }
 
 void Cache::used(std::span<const BlockId> ids) {
@@ -168,14 +189,17 @@ void Cache::down(std::vector<BlockId> chain) {
   if (!posted) ++down_dropped_;
 }
 
-void Cache::up(const BlockId& namespace_id, const std::vector<BlockId>& chain) {
-  if (!store_ || !host_) return;
-  reader_.post([this, namespace_id, chain] {
-    for (const BlockId& id : frames_of(chain)) {
-      if (host_->contains(id)) continue;
-      const Lease lease = store_->get(namespace_id, id);
-      if (lease && host_->put(id, lease.frame())) ++prefetched_;
-    }
+// A block at a time, so that fetches get in between.
+void Cache::up(const BlockId& namespace_id, std::vector<BlockId> frames) {
+  if (!store_ || !host_ || frames.empty()) return;
+  reader_.post([this, namespace_id, frames = std::move(frames)]() mutable {
+    const auto missing = std::ranges::find_if(frames, [&](const BlockId& id) { return !host_->contains(id); });
+    if (missing == frames.end()) return;
+    const Lease lease = store_->get(namespace_id, *missing);
+    if (lease && !host_->put(*missing, lease.frame())) return;  // no room for it, nor for what follows
+    if (lease) ++prefetched_;
+    frames.erase(frames.begin(), missing + 1);
+    up(namespace_id, std::move(frames));
   });
 }
 
@@ -206,11 +230,16 @@ void Cache::tick(TimePoint now) {
   }
   for (SessionBook::Chain& chain : idle) down(std::move(chain.blocks));
   if (!options_.prefetch) return;
-  for (const SessionBook::Chain& chain : expected) up(chain.namespace_id, chain.blocks);
+  for (const SessionBook::Chain& chain : expected) up(chain.namespace_id, frames_of(chain.blocks));
 }
 
 void Cache::drain(TimePoint deadline) {
-  tick(Clock::now() + options_.sessions.idle_after + std::chrono::seconds(1));
+  std::vector<SessionBook::Chain> idle;
+  {
+    const Lock lock(mutex_);
+    idle = book_.take_idle(TimePoint::max());
+  }
+  for (SessionBook::Chain& chain : idle) down(std::move(chain.blocks));
   if (!writer_.wait_idle(deadline)) log::warn("kv: not all blocks reached the store before the end");
 }
 

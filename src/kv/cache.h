@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -62,7 +63,7 @@ class Cache {
   void commit(HostTier::Slot slot, const FrameHeader& header);
 
   // ---- fetch ----
-  // What can be had of the chain beyond `first`; null: nothing, and that is certain.
+  // What can be had of the chain beyond `first`; null: nothing, and that is certain. Whoever lets go of it stops it.
   std::shared_ptr<Fetch> fetch(FetchRequest request);
   // The engine could not use a frame.
   void reject(const BlockId& id);
@@ -106,8 +107,9 @@ class Cache {
   // The pieces to fetch when `has` says what is there.
   static std::vector<Wanted> plan(const FetchRequest& request, const std::function<bool(const BlockId&)>& has);
   void fetch_slowly(const FetchRequest& request, Fetch& fetch, std::uint32_t begun);
+  Lease read(const BlockId& namespace_id, const BlockId& id, std::uint64_t bytes);
   void down(std::vector<BlockId> chain);
-  void up(const BlockId& namespace_id, const std::vector<BlockId>& chain);
+  void up(const BlockId& namespace_id, std::vector<BlockId> frames);
   // The ids under which a chain's frames may lie: each block, and the checkpoint at its end.
   static std::vector<BlockId> frames_of(std::span<const BlockId> chain);
 
@@ -118,6 +120,8 @@ class Cache {
   Mutex mutex_;
   SessionBook book_ GUARDED_BY(mutex_);
   FetchRate store_rate_ GUARDED_BY(mutex_);
+
+  std::unordered_map<BlockId, std::weak_ptr<const Lease>> shared_;  // from the store; the reader's alone
 
   std::atomic<std::uint64_t> fetches_ = 0;
   std::atomic<std::uint64_t> priced_out_ = 0;

@@ -22,7 +22,7 @@ class Fetch {
     Lease lease;
   };
 
-  // `wake` is called, without a lock, whenever there is something new to see.
+  // `wake` is called whenever there is something new to see. It may do anything but stop().
   explicit Fetch(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // For the engine.
@@ -38,9 +38,10 @@ class Fetch {
     const Lock lock(mutex_);
     return closed_ && pieces_.empty();
   }
-  // No more is wanted; leases that were not taken are released.
+  // No more is wanted: leases that were not taken are released, and once this returns nobody is woken.
   void stop() {
     std::deque<Piece> released;
+    const Lock waking(wake_mutex_);
     const Lock lock(mutex_);
     stopped_ = closed_ = true;
     released.swap(pieces_);
@@ -53,7 +54,7 @@ class Fetch {
       if (stopped_) return false;
       pieces_.push_back(std::move(piece));
     }
-    if (wake_) wake_();
+    wake();
     return true;
   }
   void close() {
@@ -61,7 +62,7 @@ class Fetch {
       const Lock lock(mutex_);
       closed_ = true;
     }
-    if (wake_) wake_();
+    wake();
   }
   [[nodiscard]] bool stopped() const {
     const Lock lock(mutex_);
@@ -69,7 +70,13 @@ class Fetch {
   }
 
  private:
+  void wake() {
+    const Lock waking(wake_mutex_);
+    if (wake_ && !stopped()) wake_();
+  }
+
   const std::function<void()> wake_;
+  Mutex wake_mutex_;  // taken before the other
   mutable Mutex mutex_;
   std::deque<Piece> pieces_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;

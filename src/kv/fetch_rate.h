@@ -11,11 +11,12 @@ namespace caravan::kv {
 
 class FetchRate {
  public:
-  void note(std::uint64_t bytes, double seconds) {
+  void note(std::uint64_t bytes, double seconds, TimePoint now) {
     if (bytes == 0) return;
-    const double now = seconds / static_cast<double>(bytes);
+    const double each = seconds / static_cast<double>(bytes);
     // A tier that has become slow is believed at once, one that has become fast again after a few fetches.
-    seconds_per_byte_ = !seconds_per_byte_ ? now : std::max(0.8 * *seconds_per_byte_ + 0.2 * now, 0.5 * now);
+    seconds_per_byte_ = !seconds_per_byte_ ? each : std::max(0.8 * *seconds_per_byte_ + 0.2 * each, 0.5 * each);
+    next_trial_ = now + trial_interval;
   }
   // None before the first fetch.
   [[nodiscard]] std::optional<double> seconds(std::uint64_t bytes) const {
