@@ -324,8 +324,7 @@ TEST_P(DamagedFrame, IsNotTaken) {
     const auto opened = open_frame(frames[i], golden_space(), id);
     ASSERT_FALSE(opened);
     EXPECT_THAT(GetParam().faults, testing::Contains(opened.error())) << name_of(opened.error());
-    if (const auto size = measure_frame(frames[i])) EXPECT_GT(*size, frame_prefix_bytes);
-    if (const auto header = peek_frame(frames[i])) EXPECT_FALSE(header->tokens.empty());
+    EXPECT_TRUE(measure_frame(frames[i]) || !peek_frame(frames[i]));
     // A host tier is asked for no namespace: all its frames are this process's own.
     if (GetParam().name != "another_namespace") EXPECT_FALSE(host.put(id, frames[i]));
   }

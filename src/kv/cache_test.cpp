@@ -15,9 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::Each;
-using testing::ElementsAre;
-using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr std::uint64_t host_bytes = std::uint64_t{4} << 20U;
@@ -133,9 +130,8 @@ TEST_F(CacheTest, FetchesWhatIsBeyondThatWhichTheSequenceHas) {
   EXPECT_EQ(come(cache_->fetch(from), 1), "");
   from.first = 6;
   EXPECT_EQ(come(cache_->fetch(from), 1), "nothing");
-  cache_ = std::make_unique<Cache>(std::make_unique<HostTier>(HostTierOptions{.bytes_max = host_bytes}), nullptr,
-                                   Cache::Options{});
-  EXPECT_EQ(come(cache_->fetch(request(1, 4)), 1), "nothing");  // certain at once where there is no store
+  Cache host_alone(std::make_unique<HostTier>(HostTierOptions{.bytes_max = host_bytes}), nullptr, {});
+  EXPECT_EQ(host_alone.fetch(request(1, 4)), nullptr);  // certain at once where there is no store
 }
 
 TEST_F(CacheTest, OfCheckpointsTheNewestThatIsReachedComes) {

@@ -8,6 +8,13 @@
 
 #include "kv/block_format.h"
 
+// With these, the test's own buffers stay resident when they are freed, and have shadows.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CARAVAN_SANITIZER_KEEPS_MEMORY 1
+#endif
+#endif
+
 namespace caravan::kv {
 namespace {
 
@@ -130,7 +137,7 @@ TEST_F(HostTierTest, AFullTierGivesUpLeavesOfTheLeastWorthAndKeepsTrunks) {
 }
 
 TEST_F(HostTierTest, TheBudgetHoldsWhateverComes) {
-  const std::uint64_t before = resident_bytes();
+  [[maybe_unused]] const std::uint64_t before = resident_bytes();
   constexpr std::uint64_t budget = 64 * mebi;
   make(budget);
   std::uint64_t too_large = 0;
@@ -142,7 +149,9 @@ TEST_F(HostTierTest, TheBudgetHoldsWhateverComes) {
   EXPECT_GE(too_large, 1U);
   EXPECT_GE(tier_->stats().refused, 1U);
   EXPECT_GT(tier_->stats().frame_bytes, budget / 2);
+#ifndef CARAVAN_SANITIZER_KEEPS_MEMORY
   EXPECT_LE(resident_bytes(), before + budget + budget / 10);
+#endif
   std::uint64_t listed = 0;
   for (const HostTier::Block& block : tier_->list(100'000)) listed += block.bytes;
   EXPECT_EQ(listed, tier_->stats().frame_bytes);

@@ -11,6 +11,7 @@
 #include "base/temp_directory.h"
 #include "engine/gguf_file.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
