@@ -19,6 +19,9 @@ namespace {
 constexpr std::size_t block_tokens = 64;
 constexpr std::size_t payload_bytes = std::size_t{24} * 2 * block_tokens * 4 * 64 * 2;
 
+// As many as no cache holds: blocks come from memory.
+constexpr std::size_t frames_in_turn = 64;
+
 struct Sample {
   FrameHeader header;
   std::vector<std::byte> frame;
@@ -41,15 +44,19 @@ Sample sample() {
   return {.header = std::move(header), .frame = std::move(frame)};
 }
 
+std::vector<std::vector<std::byte>> copies_of(const Sample& block) { return {frames_in_turn, block.frame}; }
+
 void count_bytes(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * payload_bytes));
 }
 
 void frame_memcpy(benchmark::State& state) {
-  const Sample from = sample();
-  std::vector<std::byte> to(from.frame.size());
+  const auto from = copies_of(sample());
+  auto to = from;
+  std::size_t turn = 0;
   for (auto _ : state) {
-    std::memcpy(to.data(), from.frame.data(), to.size());
+    const std::size_t at = turn++ % frames_in_turn;
+    std::memcpy(to[at].data(), from[at].data(), to[at].size());
     benchmark::ClobberMemory();
   }
   count_bytes(state);
@@ -57,9 +64,11 @@ void frame_memcpy(benchmark::State& state) {
 BENCHMARK(frame_memcpy);
 
 void frame_seal(benchmark::State& state) {
-  Sample block = sample();
+  const Sample block = sample();
+  auto frames = copies_of(block);
+  std::size_t turn = 0;
   for (auto _ : state) {
-    seal_frame(block.frame, block.header);
+    seal_frame(frames[turn++ % frames_in_turn], block.header);
     benchmark::ClobberMemory();
   }
   count_bytes(state);
@@ -68,7 +77,11 @@ BENCHMARK(frame_seal);
 
 void frame_open(benchmark::State& state) {
   const Sample block = sample();
-  for (auto _ : state) CHECK(open_frame(block.frame, block.header.namespace_id, block.header.id));
+  const auto frames = copies_of(block);
+  std::size_t turn = 0;
+  for (auto _ : state) {
+    CHECK(open_frame(frames[turn++ % frames_in_turn], block.header.namespace_id, block.header.id));
+  }
   count_bytes(state);
 }
 BENCHMARK(frame_open);
@@ -80,7 +93,7 @@ void frame_compress(benchmark::State& state) {
   state.counters["ratio"] = static_cast<double>(block.frame.size()) / static_cast<double>(stored);
   count_bytes(state);
 }
-BENCHMARK(frame_compress)->ArgName("level")->Arg(-5)->Arg(1)->Arg(3);
+BENCHMARK(frame_compress)->ArgName("level")->Arg(1)->Arg(3);
 
 void frame_decompress(benchmark::State& state) {
   const Sample block = sample();
